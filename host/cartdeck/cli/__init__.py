@@ -1,0 +1,1 @@
+"""The command line; knows the engine's public names only."""
