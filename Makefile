@@ -1,0 +1,96 @@
+# make demo    set up what the main job needs in .venv, and run it: a real model answers
+# make test    set up everything, and run the tests
+# make check   formatting, lint, types
+# make bench   the figures, side by side with the library alone
+#
+# Variables:  PYTHON=python3.12   the interpreter to start from (3.11 or newer)
+#             VENV=.venv          the environment to set up and use
+#             LLAMA=build         build llama-cpp-python once for this CPU and keep it (the default);
+#                   FILE.whl      install this wheel instead;
+#                   skip          leave it out: the gguf cartridge is then listed as unavailable
+#             CMAKE_ARGS=...      how to build it, for instance "-DGGML_CUDA=on"
+#             ARGS=...            more arguments for the command that the target runs
+# An environment that has llama-cpp-python already keeps the one it has.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+LLAMA ?= build
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CMAKE_ARGS
+
+STAMPS := $(VENV)/stamps
+BIN := $(VENV)/bin
+# The script alone reads the pin of llama-cpp-python: a wheel of your own may be another version.
+CONSTRAINTS := $(STAMPS)/constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
+EXTRAS := $(if $(filter skip,$(LLAMA)),models,all)
+# One stamp per choice, so that another choice is carried out.
+LLAMA_STAMP := $(STAMPS)/llama-$(notdir $(LLAMA))
+STAGE := @echo "make:"
+
+.PHONY: help demo test check bench setup setup-dev
+
+help:
+	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
+
+demo: setup
+	@$(BIN)/cartdeck demo $(ARGS)
+
+test: setup-dev
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup-dev
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+
+bench: setup-dev
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+setup: $(STAMPS)/cartdeck-$(EXTRAS)
+setup-dev: $(STAMPS)/dev-$(EXTRAS)
+
+# An environment of ours, with a pip that knows dependency groups (an interpreter brings an old one).
+$(CONSTRAINTS): constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "cartdeck needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | tail -n 1)." \
+	    "Name another one: make PYTHON=python3.11" >&2; exit 1; }
+	@if [ ! -x $(BIN)/python ]; then \
+	  echo "make: creating $(VENV) with $$($(PYTHON) --version)"; \
+	  $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "'$(PYTHON) -m venv' failed (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; }; \
+	fi
+	@mkdir -p $(STAMPS)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	@grep -v '^llama-cpp-python==' constraints.txt > $@
+
+$(LLAMA_STAMP): constraints.txt scripts/llama_wheel.py | $(CONSTRAINTS)
+	@if [ -f '$(LLAMA)' ]; then \
+	  echo "make: installing $(LLAMA)"; $(INSTALL) '$(LLAMA)'; \
+	elif [ '$(LLAMA)' != build ]; then \
+	  echo "LLAMA=$(LLAMA) is neither 'build', 'skip' nor a wheel file." >&2; exit 1; \
+	elif $(BIN)/python -c 'import importlib.metadata as m; m.version("llama-cpp-python")' 2>/dev/null; then \
+	  echo "make: using the llama-cpp-python that $(VENV) has"; \
+	else \
+	  wheel=$$($(BIN)/python scripts/llama_wheel.py); \
+	  echo "make: installing $${wheel##*/}"; $(INSTALL) "$$wheel"; \
+	fi
+	@touch $@
+
+$(STAMPS)/cartdeck-all: $(LLAMA_STAMP)
+$(STAMPS)/cartdeck-%: pyproject.toml $(CONSTRAINTS)
+	$(STAGE) "installing cartdeck[$*] into $(VENV)"
+	@$(INSTALL) --editable '.[$*]'
+	@touch $@
+
+$(STAMPS)/dev-%: $(STAMPS)/cartdeck-%
+	$(STAGE) "installing the development tools into $(VENV)"
+	@$(INSTALL) --group dev
+	@touch $@
