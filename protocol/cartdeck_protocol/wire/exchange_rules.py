@@ -1,0 +1,215 @@
+"""Owns what a received frame does to the exchange it belongs to: the laws inside one request.
+
+It does not know the connection's own frames, nor the pipe. What breaks a law here ends one exchange (law 2).
+"""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, Final, cast
+
+from cartdeck_protocol.errors import Code, failure, from_wire
+from cartdeck_protocol.wire import events
+from cartdeck_protocol.wire.exchange import Exchange
+from cartdeck_protocol.wire.frames import Fields, meta_fault
+from cartdeck_protocol.wire.kinds import Kind
+from cartdeck_protocol.wire.sender import Sender
+from cartdeck_protocol.wire.stream import InStream
+
+_MOST_CREDIT: Final = 1 << 31
+
+
+class ExchangeRules:
+    """`handlers` by kind; what they find goes to `events`."""
+
+    def __init__(self, connection: Sender) -> None:
+        self._connection = connection
+        self.events: list[events.Event] = []
+        self.handlers: dict[int, Callable[[Exchange, Fields], None]] = {
+            Kind.CHUNK: self._on_chunk,
+            Kind.END: self._on_end,
+            Kind.LOG: self._on_log,
+            Kind.ERR: self._on_err,
+            Kind.STREAM_START: self._on_stream_start,
+            Kind.STREAM_END: self._on_stream_end,
+            Kind.CANCEL: self._on_cancel,
+            Kind.CREDIT: self._on_credit,
+        }
+
+    def _damage(self, exchange: Exchange, message: str, code: Code = Code.PROTOCOL_VIOLATION) -> None:
+        error = failure(code, message)
+        self._connection.damage(exchange, error)
+        self.events.append(events.ExchangeDamaged(exchange, error))
+
+    def _on_stream_start(self, exchange: Exchange, fields: Fields) -> None:
+        if exchange.discarding:
+            return
+        if self._is_after_end(exchange, "STREAM_START"):
+            return
+        number: int = fields[11]
+        if number != exchange.total_in:
+            self._damage(exchange, f"STREAM_START of stream {number}; the next number is {exchange.total_in}")
+            return
+        if number >= self._connection.limits.streams_per_request:
+            self._damage(exchange, f"more than {self._connection.limits.streams_per_request} streams in one request")
+            return
+        exchange.total_in += 1
+        stream = InStream(
+            self._connection,
+            exchange.id,
+            number,
+            media=fields.get(12, ""),
+            name=fields.get(21, ""),
+            is_sequence=fields.get(17, False),
+            credit=self._connection.limits.initial_credit,
+        )
+        payload: bytes | None = fields.get(6)
+        if payload is None:
+            exchange.in_streams[number] = stream
+        elif len(payload) > self._connection.max_chunk:
+            self._damage(exchange, f"a payload of {len(payload)} bytes in STREAM_START", Code.FRAME_TOO_LARGE)
+            return
+        else:
+            stream.ended = True
+        self.events.append(events.StreamStarted(exchange, stream, payload))
+
+    def _on_chunk(self, exchange: Exchange, fields: Fields) -> None:
+        self.take_chunk(exchange, fields[11], fields[14], fields[6])
+
+    def take_chunk(self, exchange: Exchange, number: int, index: int, payload: bytes) -> None:
+        if exchange.discarding:
+            return
+        stream = exchange.in_streams.get(number)
+        if stream is None:
+            self._damage(exchange, f"CHUNK for stream {number}, which is not open")
+        elif index != stream.index:
+            self._damage(exchange, f"CHUNK {index} of stream {number}; the next is {stream.index}")
+        elif stream.window <= 0:
+            self._damage(exchange, f"CHUNK {index} of stream {number} without credit", Code.CREDIT_VIOLATION)
+        elif len(payload) > self._connection.max_chunk:
+            self._damage(exchange, f"a CHUNK of {len(payload)} bytes", Code.FRAME_TOO_LARGE)
+        else:
+            stream.index = index + 1
+            stream.window -= 1
+            self.events.append(events.ChunkReceived(exchange, stream, payload))
+
+    def _on_stream_end(self, exchange: Exchange, fields: Fields) -> None:
+        if exchange.discarding:
+            return
+        number: int = fields[11]
+        stream = exchange.in_streams.pop(number, None)
+        if stream is None:
+            self._damage(exchange, f"STREAM_END for stream {number}, which is not open")
+        elif fields[15] != stream.index:
+            self._damage(exchange, f"STREAM_END counts {fields[15]} chunks of stream {number}; {stream.index} came")
+        else:
+            stream.ended = True
+            self.events.append(events.StreamEnded(exchange, stream))
+
+    def _on_credit(self, exchange: Exchange, fields: Fields) -> None:
+        if exchange.discarding:
+            return
+        number, credit = fields[11], fields[19]
+        stream = exchange.out_streams.get(number)
+        if stream is None:
+            if number >= exchange.next_stream:
+                self._damage(exchange, f"CREDIT for stream {number}, which was never opened")
+            return  # late: the stream is closed
+        if credit < 1 or stream.credit + credit > _MOST_CREDIT:
+            self._damage(exchange, f"CREDIT of {credit} for stream {number}", Code.CREDIT_VIOLATION)
+            return
+        stream.credit += credit
+        if stream.pending:
+            self._connection.wake(stream)
+
+    def _on_log(self, exchange: Exchange, fields: Fields) -> None:
+        if exchange.discarding:
+            return
+        meta: dict[str, Any] = fields[5]
+        fault = "LOG from the requester" if not exchange.is_requester else meta_fault(Kind.LOG, meta)
+        if fault is not None:
+            self._damage(exchange, fault)
+            return
+        self.events.append(
+            events.Logged(
+                exchange,
+                meta["level"],
+                meta["message"],
+                self._progress(meta.get("progress")),
+                meta.get("phase"),
+                self._finite(meta.get("work")),
+                self._finite(meta.get("total")),
+            )
+        )
+
+    def _on_end(self, exchange: Exchange, fields: Fields) -> None:
+        meta: dict[str, Any] = fields.get(5) or {}
+        fault = meta_fault(Kind.END, meta)
+        if not exchange.is_requester:
+            if self._is_after_end(exchange, "END"):
+                return
+            if exchange.in_streams:
+                self._damage(exchange, f"END with {len(exchange.in_streams)} streams of its own still open")
+                return
+            exchange.their_end = True
+            self.events.append(events.ArgumentsEnded(exchange))
+            return
+        if fault is None and exchange.in_streams and not exchange.cancelled:
+            fault = f"END with {len(exchange.in_streams)} streams of its own still open"
+        self._connection.close_exchange(exchange, failure(Code.CANCELLED, "the call has ended"))
+        if fault is not None and not exchange.discarding:
+            self.events.append(events.ExchangeDamaged(exchange, failure(Code.PROTOCOL_VIOLATION, fault)))
+        else:
+            progress = self._progress(meta.get("progress"))
+            provenance = cast("dict[str, Any]", meta.get("provenance") or {})
+            self.events.append(events.Finished(exchange, 1.0 if progress is None else progress, provenance))
+
+    def _on_err(self, exchange: Exchange, fields: Fields) -> None:
+        meta: dict[str, Any] = fields[5]
+        if not exchange.is_requester:
+            self._damage(exchange, "ERR from the requester")
+            return
+        fault = meta_fault(Kind.ERR, meta)
+        error = from_wire(meta) if fault is None else failure(Code.PROTOCOL_VIOLATION, fault)
+        self._connection.close_exchange(exchange, error)
+        self.events.append(events.Failed(exchange, error))
+
+    def _on_cancel(self, exchange: Exchange, fields: Fields) -> None:
+        if exchange.is_requester:
+            self._damage(exchange, "CANCEL from the responder")
+            return
+        if exchange.cancelled:
+            return
+        meta: dict[str, Any] = fields.get(5) or {}
+        reason = meta.get("reason")
+        exchange.cancelled = exchange.discarding = exchange.their_end = True
+        error = failure(Code.CANCELLED, reason if isinstance(reason, str) and reason else "the caller cancelled")
+        for stream in exchange.in_streams.values():
+            stream.ended = True
+        exchange.in_streams.clear()
+        for stream in tuple(exchange.out_streams.values()):
+            stream.kill(error)
+        exchange.out_streams.clear()
+        self.events.append(events.CancelReceived(exchange, error.message))
+        if exchange.end_waiting is not None:  # the work was done; only its output was still leaving
+            self._connection.finish_cancelled(exchange)
+
+    def _is_after_end(self, exchange: Exchange, what: str) -> bool:
+        if not exchange.their_end:
+            return False
+        if not exchange.is_requester and not exchange.cancelled:
+            self._damage(exchange, f"{what} after the requester's END")
+        return True
+
+    def _progress(self, value: float | None) -> float | None:
+        if value is None:
+            return None
+        if not isfinite(value) or not 0 <= value <= 1:
+            self._connection.bad_progress += 1
+            return None
+        return float(value)
+
+    def _finite(self, value: float | None) -> float | None:
+        if value is None or (isfinite(value) and value >= 0):
+            return value
+        self._connection.bad_progress += 1
+        return None

@@ -1,0 +1,79 @@
+"""Owns the items of a sequence: one msgpack value each, free of chunk bounds.
+
+It does not know streams or credit.
+"""
+
+from typing import Any, Final, cast
+
+import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
+
+from cartdeck_protocol.errors import Code, failure
+
+DEFAULT_MAX_ITEM: Final = 64 * 1024 * 1024
+
+
+def encode_item(value: Any) -> bytes:
+    """One item. BAD_ARGUMENT for a value that msgpack does not know."""
+    try:
+        return cast("bytes", cast("Any", msgpack).packb(value, use_bin_type=True))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise failure(
+            Code.BAD_ARGUMENT,
+            f"a sequence item must be made of text, numbers, bytes, lists and maps; found {type(value).__name__}: "
+            f"{error}",
+        ) from error
+
+
+class ItemDecoder:
+    """Chunks in, items out. An item may span chunks; a chunk may hold many."""
+
+    __slots__ = ("_end_of_item", "_max_item", "_partial_bytes", "_unpacker")
+
+    def __init__(self, max_item: int = DEFAULT_MAX_ITEM) -> None:
+        self._max_item = max_item
+        self._partial_bytes = 0
+        self._end_of_item = 0
+        self._unpacker = cast("Any", msgpack).Unpacker(
+            strict_map_key=False,
+            use_list=True,
+            raw=False,
+            ext_hook=_refuse_ext,
+            max_buffer_size=max_item + 16 * 1024 * 1024,
+        )
+
+    def feed(self, chunk: bytes) -> list[Any]:
+        """The items that `chunk` completes. PROTOCOL_VIOLATION for what is not msgpack, FRAME_TOO_LARGE for an item
+        beyond the limit: both are damage inside one request."""
+        unpacker = self._unpacker
+        items: list[Any] = []
+        self._partial_bytes += len(chunk)
+        start = self._end_of_item
+        try:
+            unpacker.feed(chunk)
+            # tell() runs ahead into an unfinished item, so the end of the last whole one is kept item by item
+            for item in unpacker:
+                items.append(item)
+                self._end_of_item = unpacker.tell()
+        except msgpack.BufferFull as error:
+            raise self._too_large() from error
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise failure(Code.PROTOCOL_VIOLATION, f"a sequence holds what is not a msgpack value: {error}") from error
+        self._partial_bytes -= self._end_of_item - start
+        if self._partial_bytes > self._max_item:
+            raise self._too_large()
+        return items
+
+    def finish(self) -> None:
+        """The stream ended. PROTOCOL_VIOLATION when it ended inside an item."""
+        if self._partial_bytes:
+            raise failure(
+                Code.PROTOCOL_VIOLATION,
+                f"a sequence ended inside an item: {self._partial_bytes} bytes of it came, the rest did not",
+            )
+
+    def _too_large(self) -> Exception:
+        return failure(Code.FRAME_TOO_LARGE, f"one item of a sequence is larger than {self._max_item} bytes")
+
+
+def _refuse_ext(code: int, _data: bytes) -> Any:
+    raise ValueError(f"msgpack extension type {code}")

@@ -1,0 +1,179 @@
+"""Owns what received frames do to the connection: greeting, new requests, and who gets the rest.
+
+It does not know the rules inside one exchange, nor the pipe.
+"""
+
+from typing import Any, Final
+
+from cartdeck_protocol.errors import CartdeckError, Code, failure, from_wire
+from cartdeck_protocol.wire import events
+from cartdeck_protocol.wire.exchange import Exchange
+from cartdeck_protocol.wire.exchange_rules import ExchangeRules
+from cartdeck_protocol.wire.frames import CHUNK_HEAD, CHUNK_TAGS, Fields, decode, meta_fault
+from cartdeck_protocol.wire.greeting import greet
+from cartdeck_protocol.wire.kinds import Kind
+from cartdeck_protocol.wire.sender import Sender
+from cartdeck_protocol.wire.splitter import Splitter
+from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError
+
+_HEAD_BYTES: Final = CHUNK_HEAD.size
+_CHUNK_OVERHEAD: Final = CHUNK_HEAD.size - 4
+
+
+class Reception:
+    """The receiving half of a connection."""
+
+    def __init__(self, connection: Sender) -> None:
+        self._connection = connection
+        self._splitter = Splitter(connection.limits)
+        self._events: list[events.Event] = []
+        self._rules = ExchangeRules(connection)
+
+    @property
+    def is_between_frames(self) -> bool:
+        return self._splitter.is_between_frames
+
+    def buffer(self) -> memoryview:
+        return self._splitter.space()
+
+    def received(self, size: int) -> list[events.Event]:
+        connection = self._connection
+        if connection.error is not None:
+            raise LocalProtocolError("bytes were given to a connection that is finished")
+        splitter = self._splitter
+        splitter.fill(size)
+        found: list[events.Event] = []
+        self._events = self._rules.events = found
+        try:
+            while (body := splitter.next_body(self._fast_chunk)) is not None:
+                self._dispatch(decode(body, frame=splitter.frame, offset=splitter.offset))
+                splitter.advance(len(body))
+        except RemoteProtocolError as error:
+            connection.error = error
+            found.append(events.ConnectionDamaged(error))
+        return found
+
+    def _violation(self, message: str, key: str | None = None) -> RemoteProtocolError:
+        return RemoteProtocolError(message, frame=self._splitter.frame, offset=self._splitter.offset, key=key)
+
+    def _fast_chunk(self, view: memoryview, start: int, length: int) -> bool:
+        """A CHUNK in the encoding of our own sender: one struct instead of a map. Anything else goes the long way."""
+        if length < _CHUNK_OVERHEAD or not self._connection.is_greeted:
+            return False
+        head = CHUNK_HEAD.unpack_from(view, start)
+        if (head[1], head[2], head[4], head[6], head[8]) != CHUNK_TAGS or head[9] != length - _CHUNK_OVERHEAD:
+            return False
+        exchange = self._connection.exchanges.get(head[3])
+        if exchange is None:
+            self._on_closed(Kind.CHUNK, head[3])
+        else:
+            payload = bytes(view[start + _HEAD_BYTES : start + 4 + length])
+            self._rules.take_chunk(exchange, head[5], head[7], payload)
+        return True
+
+    def _dispatch(self, fields: Fields) -> None:
+        kind: int = fields[1]
+        request_id: int = fields[2]
+        connection = self._connection
+        if not connection.is_greeted:
+            if kind == Kind.HELLO and request_id == 0:
+                self._events.append(greet(connection, self._meta(kind, fields), self._violation))
+                self._splitter.agree(connection.limits)
+                return
+            raise self._violation(f"the first frame must be HELLO with id 0, found kind {kind} with id {request_id}")
+        if kind == Kind.HELLO:
+            raise self._violation("a second HELLO", "kind")
+        if kind == Kind.REQ:
+            self._on_request(request_id, fields)
+        elif request_id == 0:
+            self._on_connection_frame(kind, fields)
+        elif kind == Kind.HEARTBEAT:
+            raise self._violation("HEARTBEAT must have id 0", "id")
+        else:
+            exchange = connection.exchanges.get(request_id)
+            if exchange is None:
+                self._on_closed(kind, request_id)
+            else:
+                self._rules.handlers[kind](exchange, fields)
+
+    def _meta(self, kind: int, fields: Fields) -> dict[str, Any]:
+        """The meta of a frame about the connection; a wrong field finishes it."""
+        meta: dict[str, Any] = fields.get(5) or {}
+        fault = meta_fault(kind, meta)
+        if fault is not None:
+            raise self._violation(fault, "meta")
+        return meta
+
+    def _on_connection_frame(self, kind: int, fields: Fields) -> None:
+        meta = self._meta(kind, fields) if kind in (Kind.HEARTBEAT, Kind.LOG, Kind.ERR) else {}
+        if kind == Kind.HEARTBEAT and self._connection.role.value == 0:
+            self._events.append(
+                events.HeartbeatReceived(
+                    meta.get("rss_bytes"), meta.get("open_requests"), meta.get("stragglers", 0), meta.get("strays", 0)
+                )
+            )
+        elif kind == Kind.LOG:
+            self._events.append(events.ConnectionLogged(meta["level"], meta["message"]))
+        elif kind == Kind.ERR:
+            self._events.append(events.ConnectionRefused(from_wire(meta)))
+        else:
+            raise self._violation(f"{Kind(kind).name} may not come with id 0 from this end", "id")
+
+    def _on_request(self, request_id: int, fields: Fields) -> None:
+        connection = self._connection
+        their_parity = 1 - connection.role.value
+        if request_id % 2 != their_parity or request_id <= connection.last_their_id:
+            raise self._violation(
+                f"REQ with id {request_id}; ids from this end are {'odd' if their_parity else 'even'} "
+                f"and above {connection.last_their_id}",
+                "id",
+            )
+        connection.last_their_id = request_id
+        exchange = Exchange(request_id, is_requester=False)
+        error = self._request_fault(fields)
+        if error is not None:
+            connection.fail(exchange, error)
+            return
+        meta: dict[str, Any] = fields.get(5) or {}
+        connection.exchanges[request_id] = exchange
+        exchange.their_end = meta.get("complete", False)
+        arguments: dict[str, bytes] = meta.get("arguments") or {}
+        self._events.append(events.RequestReceived(exchange, fields[10], arguments, exchange.their_end))
+
+    def _request_fault(self, fields: Fields) -> CartdeckError | None:
+        limits = self._connection.limits
+        if len(self._connection.exchanges) >= limits.open_requests:
+            return failure(Code.QUEUE_FULL, f"{limits.open_requests} requests are open on this connection")
+        meta: dict[str, Any] = fields.get(5) or {}
+        fault = meta_fault(Kind.REQ, meta)
+        if fault is not None:
+            return failure(Code.PROTOCOL_VIOLATION, fault)
+        arguments: dict[str, Any] = meta.get("arguments") or {}
+        size = 0
+        for name, value in arguments.items():
+            if type(value) is not bytes:
+                return failure(
+                    Code.PROTOCOL_VIOLATION,
+                    f"argument {name} must be bytes, found {type(value).__name__}",
+                    argument=name,
+                )
+            size += len(value)
+        if size > limits.inline_arguments:
+            return failure(
+                Code.FRAME_TOO_LARGE,
+                f"inline arguments of {size} bytes; above {limits.inline_arguments} they are streams",
+            )
+        return None
+
+    def _on_closed(self, kind: int, request_id: int) -> None:
+        """A frame for an id that is not open (law 3): late, straggler or stray."""
+        if kind in (Kind.CREDIT, Kind.CANCEL):
+            return
+        connection = self._connection
+        is_own = request_id % 2 == connection.role.value
+        last = connection.last_own_id if is_own else connection.last_their_id
+        if request_id <= last:
+            connection.stragglers += 1
+        else:
+            connection.strays += 1
+            self._events.append(events.StrayReceived(kind, request_id))
