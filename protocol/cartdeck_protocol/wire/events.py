@@ -25,12 +25,14 @@ class HelloReceived:
 
 @dataclass(slots=True)
 class RequestReceived:
-    """The other end opened `exchange`; `complete` when no argument stream follows."""
+    """The other end opened `exchange`; `complete` when no argument stream follows. `parent` is set on a peer call: the
+    id of the request that it is made for."""
 
     exchange: Exchange
     cap: str
     arguments: dict[str, bytes]
     complete: bool
+    parent: int | None
 
 
 @dataclass(slots=True)

@@ -86,7 +86,7 @@ META: Final[dict[int, dict[str, tuple[tuple[type, ...], bool]]]] = {
         "manifest": ((bytes,), False),
         "software": ((str,), False),
     },
-    Kind.REQ: {"arguments": ((dict,), False), "complete": ((bool,), False)},
+    Kind.REQ: {"arguments": ((dict,), False), "complete": ((bool,), False), "parent": ((int,), False)},
     Kind.END: {"progress": (_NUMBER, False), "provenance": ((dict,), False)},
     Kind.LOG: {
         "level": ((str,), True),

@@ -138,7 +138,9 @@ class Reception:
         connection.exchanges[request_id] = exchange
         exchange.their_end = meta.get("complete", False)
         arguments: dict[str, bytes] = meta.get("arguments") or {}
-        self._events.append(events.RequestReceived(exchange, fields[10], arguments, exchange.their_end))
+        self._events.append(
+            events.RequestReceived(exchange, fields[10], arguments, exchange.their_end, meta.get("parent"))
+        )
 
     def _request_fault(self, fields: Fields) -> CartdeckError | None:
         limits = self._connection.limits

@@ -86,8 +86,17 @@ class Sender:
             meta["manifest"] = self.manifest
         self._control.append(_frame({1: 0, 2: 0, 5: meta}, MAX_HELLO))
 
-    def request(self, cap: str, arguments: Mapping[str, bytes] | None = None, *, complete: bool = True) -> Exchange:
-        """Open an exchange. With `complete` no argument stream follows, else `open_stream` them and `end` it."""
+    def request(
+        self,
+        cap: str,
+        arguments: Mapping[str, bytes] | None = None,
+        *,
+        complete: bool = True,
+        parent: Exchange | None = None,
+    ) -> Exchange:
+        """Open an exchange. With `complete` no argument stream follows, else `open_stream` them and `end` it.
+
+        A cartridge's peer call names the request that it is made for as its `parent`."""
         self.last_own_id += 2
         exchange = Exchange(self.last_own_id, is_requester=True)
         meta: dict[str, Any] = {}
@@ -95,6 +104,8 @@ class Sender:
             meta["arguments"] = dict(arguments)
         if complete:
             meta["complete"] = True
+        if parent is not None:
+            meta["parent"] = parent.id
         fields: dict[int, Any] = {1: 1, 2: exchange.id, 10: cap}
         if meta:
             fields[5] = meta
