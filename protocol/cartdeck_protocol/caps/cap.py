@@ -97,9 +97,9 @@ class CapUrn:
 
     def _all_tags(self) -> dict[str, Tag]:
         tags = dict(self.tags)
-        if not self.input.is_open:
+        if self.input != ANYTHING:
             tags["in"] = Tag(Form.EXACT, str(self.input))
-        if not self.output.is_open:
+        if self.output != ANYTHING:
             tags["out"] = Tag(Form.EXACT, str(self.output))
         if self.effect == ANY_EFFECT:
             tags["effect"] = Tag(Form.ANY)
@@ -149,7 +149,7 @@ def _parse(text: str) -> CapUrn:
     input_media = _side(structural.get("in"), text)
     output_media = _side(structural.get("out"), text)
     effect = _effect(structural.get("effect"), text)
-    if effect == DECLARED and not len(tags) and input_media.is_open and output_media.is_open:
+    if effect == DECLARED and not len(tags) and input_media == ANYTHING == output_media:
         raise UrnError("a cap must say something; the identity is cap:effect=none", text=text, position=len(text))
     if effect == "none" and not input_media.conforms_to(output_media):
         raise UrnError(

@@ -37,8 +37,8 @@ class MediaUrn:
 
     @property
     def is_open(self) -> bool:
-        """Whether this is `media:`, which says nothing."""
-        return not len(self._tags)
+        """Whether this says nothing: `media:`, or tags such as `?x` that constrain nothing."""
+        return not self._tags.specificity
 
     @property
     def is_void(self) -> bool:

@@ -225,9 +225,7 @@ def _read_quoted(text: str, start: int) -> tuple[str, int]:
             position += 1
             character = text[position : position + 1]
             if character and character not in '"\\':
-                raise UrnError(
-                    f'found the escape \\{character}, expected \\" or \\\\', text=text, position=position
-                )
+                raise UrnError(f'found the escape \\{character}, expected \\" or \\\\', text=text, position=position)
         elif character < " " or "\x7f" <= character < "\xa0" or "\ud800" <= character <= "\udfff":
             raise UrnError(f"found the control character {character!r}", text=text, position=position)
         characters.append(character)
