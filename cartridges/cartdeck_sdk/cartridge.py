@@ -1,0 +1,107 @@
+"""Owns what a cartridge's author registers: handlers by cap alias, work at start and stop.
+
+It does not know the wire. The manifest beside the package is the one source of definitions and defaults.
+"""
+
+import importlib.util
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from cartdeck_protocol.caps import CapDefinition, Manifest
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_sdk.standard import STANDARD_HANDLERS
+
+Handler = Callable[..., Any]
+Hook = Callable[[], Awaitable[None]]
+HandlerT = TypeVar("HandlerT", bound=Handler)
+
+MANIFEST_NAME: Final = "manifest.json"
+
+
+@dataclass(slots=True, frozen=True)
+class Registration:
+    """One handler and the definition that it serves."""
+
+    definition: CapDefinition
+    function: Handler
+
+
+class Cartridge:
+    """A program that serves caps. `package` names the importable package that holds `manifest.json`."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self.manifest_bytes = read_manifest(package)
+        self.manifest = Manifest.from_json(self.manifest_bytes)
+        self.registrations: dict[str, Registration] = {}
+        self.start_hooks: list[Hook] = []
+        self.stop_hooks: list[Hook] = []
+
+    def handles(self, alias: str, *, needs: Iterable[str] = ()) -> Callable[[HandlerT], HandlerT]:
+        """Register the handler of a cap: `async def` runs on the loop, `def` in a worker thread.
+
+        `needs` names the arguments that the handler reads without looking for None: each must be required or have a
+        default in the manifest, else the cartridge does not start (INTERNAL names the cap and the argument).
+        """
+        definition = next((cap for cap in self.manifest.caps if cap.alias == alias), None)
+        if definition is None:
+            served = ", ".join(cap.alias for cap in self.manifest.caps)
+            raise failure(Code.INTERNAL, f"{self.package} handles {alias}, but its manifest serves: {served}")
+        for name in needs:
+            argument = definition.arguments.get(name)
+            if argument is None or not (argument.required or argument.has_default):
+                state = "does not define it" if argument is None else "gives it no default"
+                raise failure(
+                    Code.INTERNAL,
+                    f"the handler of {alias} needs argument {name}, but the manifest {state}",
+                    argument=name,
+                )
+
+        def register(function: HandlerT) -> HandlerT:
+            self.registrations[alias] = Registration(definition, function)
+            return function
+
+        return register
+
+    def on_start(self, hook: Hook) -> Hook:
+        """Run `hook` once before the first request is taken."""
+        self.start_hooks.append(hook)
+        return hook
+
+    def on_stop(self, hook: Hook) -> Hook:
+        """Run `hook` when the host closes the pipe; it has a second."""
+        self.stop_hooks.append(hook)
+        return hook
+
+    def check_complete(self) -> None:
+        """Each cap of the manifest has its handler, identity and discard the standard ones; INTERNAL names the rest."""
+        for cap in self.manifest.caps:
+            standard = STANDARD_HANDLERS.get(cap.alias)
+            if standard is not None and cap.alias not in self.registrations:
+                self.registrations[cap.alias] = Registration(cap, standard)
+        missing = [cap.alias for cap in self.manifest.caps if cap.alias not in self.registrations]
+        if missing:
+            raise failure(Code.INTERNAL, f"{self.package} has no handler for {', '.join(missing)}")
+
+
+def package_folder(package: str) -> Path:
+    """The folder of an importable top-level package, found without importing it. CARTRIDGE_UNAVAILABLE if none."""
+    spec = importlib.util.find_spec(package)
+    locations = None if spec is None else spec.submodule_search_locations
+    if not locations:
+        raise failure(Code.CARTRIDGE_UNAVAILABLE, f"no package {package} is installed in this Python")
+    return Path(next(iter(locations)))
+
+
+def read_manifest(package: str) -> bytes:
+    """The bytes of `manifest.json` beside the package. CARTRIDGE_UNAVAILABLE says how to generate it."""
+    path = package_folder(package) / MANIFEST_NAME
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise failure(
+            Code.CARTRIDGE_UNAVAILABLE,
+            f"{path} cannot be read ({error.strerror}); generate it with: python -m cartdeck_sdk.manifest {package}",
+        ) from error

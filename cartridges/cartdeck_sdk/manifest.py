@@ -1,0 +1,43 @@
+"""Owns `python -m cartdeck_sdk.manifest PACKAGE [--check]`: manifest.json from manifest.toml and the definitions.
+
+It does not know handlers.
+"""
+
+import sys
+
+from cartdeck_protocol.caps import build_manifest
+from cartdeck_protocol.errors import CartdeckError
+from cartdeck_sdk.cartridge import MANIFEST_NAME, package_folder
+
+
+def generate(package: str) -> bytes:
+    """The bytes that manifest.json must have. The package's own definition files win over the shared ones."""
+    folder = package_folder(package)
+
+    def read_own_definition(alias: str) -> str | None:
+        own = folder / f"{alias}.toml"
+        return own.read_text("utf-8") if own.is_file() else None
+
+    return build_manifest((folder / "manifest.toml").read_text("utf-8"), read_own_definition).to_json()
+
+
+def main() -> None:
+    arguments = [one for one in sys.argv[1:] if one != "--check"]
+    if len(arguments) != 1:
+        print("usage: python -m cartdeck_sdk.manifest PACKAGE [--check]", file=sys.stderr)
+        raise SystemExit(2)
+    package = arguments[0]
+    try:
+        path, wanted = package_folder(package) / MANIFEST_NAME, generate(package)
+    except (CartdeckError, OSError, ValueError) as error:
+        print(f"{package}: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    if "--check" not in sys.argv[1:]:
+        path.write_bytes(wanted)
+    elif not path.is_file() or path.read_bytes() != wanted:
+        print(f"{path} is not what its sources say; run: python -m cartdeck_sdk.manifest {package}", file=sys.stderr)
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

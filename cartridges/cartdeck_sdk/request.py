@@ -1,0 +1,103 @@
+"""Owns what a handler sees of one call: typed arguments, streams, whether it was cancelled.
+
+It does not know frames; the service feeds it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, decode_value
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.wire import Exchange
+from cartdeck_sdk.received_stream import ReceivedStream
+
+if TYPE_CHECKING:
+    from cartdeck_sdk.peer import Peer
+
+
+class Request:
+    """One call. `request["name"]` is the typed value of an argument, its default where the caller gave none."""
+
+    def __init__(self, exchange: Exchange, definition: CapDefinition, peer: "Peer") -> None:
+        self._exchange = exchange
+        self._definition = definition
+        self._values: dict[str, Any] = {}
+        self._given: set[str] = set()
+        self._streams: dict[str, ReceivedStream] = {}
+        self._on_cancel: list[Callable[[], None]] = []
+        self.cancel_reason: str | None = None
+        self.peer = peer
+
+    @property
+    def id(self) -> int:
+        return self._exchange.id
+
+    @property
+    def alias(self) -> str:
+        return self._definition.alias
+
+    @property
+    def definition(self) -> CapDefinition:
+        return self._definition
+
+    def __getitem__(self, name: str) -> Any:
+        """The value; None for an argument that is optional, has no default and was not given.
+
+        UNKNOWN_ARGUMENT for a name that the cap does not define: a mistake in the handler.
+        """
+        argument = self._definition.argument(name)
+        if argument.name in self._values:
+            return self._values[argument.name]
+        return argument.default if argument.has_default else None
+
+    def is_given(self, name: str) -> bool:
+        """Whether the caller gave the argument itself."""
+        return name in self._given
+
+    def stream(self, name: str) -> ReceivedStream:
+        """The chunks (or items) of a streamed argument, as they come. Empty when the caller gave none."""
+        return self._streams[self._definition.argument(name).name]
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.cancel_reason is not None
+
+    def raise_if_cancelled(self) -> None:
+        """CANCELLED once the caller gave up: call it between steps of long work."""
+        if self.cancel_reason is not None:
+            raise failure(Code.CANCELLED, self.cancel_reason)
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Run `callback` on the loop's thread as soon as the caller gives up; at once if it has already."""
+        if self.is_cancelled:
+            callback()
+        else:
+            self._on_cancel.append(callback)
+
+    # what the service does
+
+    def set_value(self, argument: ArgumentDefinition, data: bytes) -> None:
+        """Decode one collected argument; BAD_ARGUMENT says what was found and what was wanted."""
+        self._values[argument.name] = decode_value(argument, data)
+        self._given.add(argument.name)
+
+    def set_stream(self, argument: ArgumentDefinition, stream: ReceivedStream, *, is_given: bool) -> None:
+        self._streams[argument.name] = stream
+        if is_given:
+            self._given.add(argument.name)
+
+    def check_complete(self) -> None:
+        """MISSING_ARGUMENT names a required argument that did not come."""
+        for argument in self._definition.arguments.values():
+            if argument.required and argument.name not in self._given:
+                raise failure(
+                    Code.MISSING_ARGUMENT,
+                    f"{self.alias} needs the argument {argument.name} ({argument.media}), which was not given",
+                    argument=argument.name,
+                )
+
+    def cancel(self, reason: str) -> None:
+        self.cancel_reason = reason
+        callbacks, self._on_cancel = self._on_cancel, []
+        for callback in callbacks:
+            callback()

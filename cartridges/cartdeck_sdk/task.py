@@ -1,0 +1,234 @@
+"""Owns one call inside a cartridge: arguments gathered, the handler run, one terminal answered.
+
+It does not know the pipe. A handler's error of the code table is the answer; any other exception is HANDLER_FAILED.
+"""
+
+import traceback
+from asyncio import CancelledError, Task
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any, Final, Protocol
+
+from cartdeck_protocol.caps import CapDefinition
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.wire import (
+    ArgumentsEnded,
+    CancelReceived,
+    ChunkReceived,
+    Event,
+    Exchange,
+    ExchangeDamaged,
+    RequestReceived,
+    StreamEnded,
+    StreamStarted,
+)
+from cartdeck_sdk.output import Link, Output, WorkerOutput
+from cartdeck_sdk.peer import Peer, PeerLink
+from cartdeck_sdk.received_stream import ReceivedStream
+from cartdeck_sdk.request import Request
+
+MOST_COLLECTED_BYTES: Final = 256 * 1024 * 1024
+"""The most that the collected arguments of one call may hold together; larger ones must be streamed ones."""
+
+Handler = Callable[..., Any]
+
+
+class Host(Link, PeerLink, Protocol):
+    """What a call needs of the service."""
+
+    def leave(self, exit_code: int) -> None: ...
+
+
+class HandlerTask:
+    """One request from its REQ to its terminal."""
+
+    def __init__(self, host: Host, exchange: Exchange, definition: CapDefinition, handler: Handler) -> None:
+        self._host = host
+        self._exchange = exchange
+        self._definition = definition
+        self._handler = handler
+        self._collected: dict[int, tuple[str, list[bytes]]] = {}
+        self._collected_bytes = 0
+        self._streams: dict[int, ReceivedStream] = {}
+        self._task: Task[None] | None = None
+        self._peer = Peer(host, exchange)
+        self._request = Request(exchange, definition, self._peer)
+        exchange.owner = self
+
+    def begin(self, event: RequestReceived) -> None:
+        """Take the request; start the handler as soon as what it needs is there."""
+        try:
+            for argument in self._definition.arguments.values():
+                if argument.is_stream or argument.is_sequence:
+                    self._request.set_stream(argument, self._new_stream(argument.is_sequence), is_given=False)
+            for name, data in event.arguments.items():
+                argument = self._definition.argument(name)
+                if argument.is_stream or argument.is_sequence:
+                    stream = self._request.stream(argument.name)
+                    stream.feed(data)
+                    stream.end()
+                    self._request.set_stream(argument, stream, is_given=True)
+                else:
+                    self._request.set_value(argument, data)
+            if event.complete:
+                self._start()
+        except CartdeckError as error:
+            self._fail(error)
+
+    def on_event(self, event: Event) -> None:
+        try:
+            if isinstance(event, ChunkReceived):
+                self._on_chunk(event)
+            elif isinstance(event, StreamStarted):
+                self._on_stream_start(event)
+            elif isinstance(event, StreamEnded):
+                self._on_stream_end(event.stream.number)
+            elif isinstance(event, ArgumentsEnded):
+                self._start()
+            elif isinstance(event, CancelReceived):
+                self._stop(event.reason)
+            elif isinstance(event, ExchangeDamaged):
+                self._stop(event.error.message)
+        except CartdeckError as error:
+            self._fail(error)
+
+    def abandon(self, reason: str) -> None:
+        """The host is gone: stop the handler; nobody hears the answer."""
+        self._exchange.cancelled = True
+        self._stop(reason)
+
+    # arguments
+
+    def _new_stream(self, is_sequence: bool) -> ReceivedStream:
+        return ReceivedStream(self._host.loop, self._host.schedule_flush, is_sequence=is_sequence)
+
+    def _on_stream_start(self, event: StreamStarted) -> None:
+        argument = self._definition.argument(event.stream.name)
+        number = event.stream.number
+        if argument.is_stream or argument.is_sequence:
+            stream = self._request.stream(argument.name)
+            stream.attach(event.stream)
+            self._request.set_stream(argument, stream, is_given=True)
+            self._streams[number] = stream
+            if event.payload is not None:
+                stream.feed(event.payload)
+                stream.end()
+            elif not self._collected:
+                self._start()  # the arguments that are gathered come first: what is missing now has its default
+            return
+        self._collected[number] = (argument.name, [])
+        if event.payload is not None:
+            self._collect(number, event.payload)
+            self._on_stream_end(number)
+
+    def _on_chunk(self, event: ChunkReceived) -> None:
+        number = event.stream.number
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.feed(event.payload)
+        else:
+            self._collect(number, event.payload)
+            event.stream.take()
+
+    def _collect(self, number: int, payload: bytes) -> None:
+        name, chunks = self._collected[number]
+        chunks.append(payload)
+        self._collected_bytes += len(payload)
+        if self._collected_bytes > MOST_COLLECTED_BYTES:
+            raise failure(
+                Code.BAD_ARGUMENT,
+                f"the arguments of {self._definition.alias} are larger than {MOST_COLLECTED_BYTES} bytes",
+                argument=name,
+            )
+
+    def _on_stream_end(self, number: int) -> None:
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.end()
+        else:
+            name, chunks = self._collected.pop(number)
+            self._request.set_value(self._definition.argument(name), b"".join(chunks))
+
+    # the handler
+
+    def _start(self) -> None:
+        if self._task is not None:
+            return
+        self._request.check_complete()
+        for argument in self._definition.arguments.values():
+            if (argument.is_stream or argument.is_sequence) and not self._request.is_given(argument.name):
+                self._request.stream(argument.name).end()
+        output = Output(self._host, self._exchange, self._definition)
+        self._peer.output = output
+        self._task = self._host.loop.create_task(self._run(output))
+
+    async def _run(self, output: Output) -> None:
+        exit_code: int | None = None
+        error: CartdeckError | None = None
+        try:
+            await self._call(output)
+        except CancelledError:
+            error = self._cancelled(output)
+        except CartdeckError as found:
+            error = self._cancelled(output) if self._request.is_cancelled else found
+        except (SystemExit, KeyboardInterrupt) as found:
+            # alive but useless is the worst state: answer, then leave, so that the host starts a new process
+            exit_code = found.code if isinstance(found, SystemExit) and isinstance(found.code, int) else 70
+            error = failure(
+                Code.HANDLER_FAILED, f"the handler of {self._definition.alias} ended the process: {found!r}"
+            )
+        except BaseException as found:
+            output.log("error", traceback.format_exc())
+            error = failure(Code.HANDLER_FAILED, f"{type(found).__name__}: {found}")
+            if not isinstance(found, Exception):
+                exit_code = 70
+        self._answer(output, error)
+        if exit_code is not None:
+            self._host.leave(exit_code)
+
+    async def _call(self, output: Output) -> None:
+        if iscoroutinefunction(self._handler):
+            await self._handler(self._request, output)
+            return
+        worker_output = WorkerOutput(self._host.loop, output)
+        await self._host.run_in_worker(lambda: self._handler(self._request, worker_output))
+
+    def _cancelled(self, output: Output) -> CartdeckError:
+        details = {"provenance": output.provenance} if output.provenance else None
+        return failure(Code.CANCELLED, self._request.cancel_reason or "the handler was cancelled", details=details)
+
+    def _answer(self, output: Output, error: CartdeckError | None) -> None:
+        connection, exchange = self._host.connection, self._exchange
+        self._peer.cancel_all("the calling handler has ended")
+        for stream in self._streams.values():
+            stream.discard()
+        output.release_logs()
+        if error is None:
+            try:
+                connection.end(exchange, progress=output.final_progress, provenance=output.provenance)
+            except CartdeckError as found:
+                error = found
+            except (TypeError, ValueError, OverflowError) as found:
+                error = failure(Code.HANDLER_FAILED, f"the provenance is not plain data: {found}")
+        if error is not None:
+            connection.fail(exchange, error)
+        self._host.schedule_flush()
+
+    def _stop(self, reason: str) -> None:
+        self._request.cancel(reason)
+        self._peer.cancel_all(reason)
+        error = failure(Code.CANCELLED, reason)
+        for stream in self._streams.values():
+            stream.end(error)
+        if self._task is not None:
+            if iscoroutinefunction(self._handler):
+                self._task.cancel()
+        elif self._exchange.is_open:
+            self._fail(error)
+
+    def _fail(self, error: CartdeckError) -> None:
+        """Before the handler ran, or beside it: the answer is this error."""
+        if self._task is not None:
+            self._stop(error.message)
+        self._host.connection.fail(self._exchange, error)
+        self._host.schedule_flush()
