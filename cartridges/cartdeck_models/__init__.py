@@ -1,0 +1,24 @@
+"""Owns the cartridge `models`: it obtains models, and is the only one that may use the network.
+
+It does not know model formats. What it does is in `library`; this module only registers it.
+"""
+
+from cartdeck_sdk import Cartridge, Output, Request
+
+cartridge = Cartridge("cartdeck_models")
+
+
+@cartridge.handles("download-model", needs=("model",))
+async def download_model(request: Request, output: Output) -> None:
+    from cartdeck_models.download import download  # noqa: PLC0415 - filelock may be missing when the manifest is asked
+
+    await download(request, output)
+
+
+async def _stop() -> None:
+    from cartdeck_models.download import close  # noqa: PLC0415 - as above
+
+    await close()
+
+
+cartridge.on_stop(_stop)

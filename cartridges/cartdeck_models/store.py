@@ -1,0 +1,157 @@
+"""Owns the model cache: where content lies, and the record of what each model spec gave.
+
+It does not know where content comes from. Layout under the root:
+
+    content/SHA256/NAME      a file, or a folder (then SHA256 is its tree digest)
+    records/KEY.json         what the spec with this key gave, and when it was verified; its mtime is the last use
+    locks/KEY.lock, .json    one transfer at a time per key, and how far its holder is
+    staging/…                folders of running transfers
+
+Content appears under its final name by one rename, complete and on disk: a reader never sees a part of it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from cartdeck_models.disk import sync_folder
+from cartdeck_models.staging import staging_folder, sweep
+
+RECORD_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a model: its path inside the model (its name, for a model of one file), size in bytes and sha256."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a model spec gave. `sha256` is the file's, or a folder's tree digest; `verified` is when it was checked."""
+
+    spec: str
+    source: str
+    revision: str | None
+    name: str
+    is_folder: bool
+    sha256: str
+    files: tuple[StoredFile, ...]
+    verified: str
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def tree_digest(files: Iterable[StoredFile]) -> str:
+    """The sha256 of the lines `SHA256  PATH` of all files in the order of their paths: what `sha256sum` would list."""
+    lines = [f"{file.sha256}  {file.path}\n" for file in sorted(files, key=lambda file: file.path)]
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def now_text() -> str:
+    """Now, as records write it: UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Store:
+    """The model cache under one root folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def lock_path(self, key: str) -> Path:
+        return self.root / "locks" / f"{key}.lock"
+
+    def path_of(self, record: Record) -> Path:
+        return self.root / "content" / record.sha256 / record.name
+
+    def file_path(self, record: Record, file: StoredFile) -> Path:
+        return self.path_of(record) / file.path if record.is_folder else self.path_of(record)
+
+    def prepare(self) -> None:
+        """Make the folders, and remove what killed processes left. Raises OSError where that is refused."""
+        for name in ("content", "records", "locks", "staging"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+        sweep(self.root / "staging")
+
+    def staging(self) -> AbstractContextManager[Path]:
+        return staging_folder(self.root / "staging")
+
+    def find(self, key: str) -> Record | None:
+        """The record of `key` if all its files are there in their recorded sizes; None otherwise."""
+        path = self._record_path(key)
+        try:
+            record = _record_from_json(path.read_bytes())
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        if not all(_has_size(self.file_path(record, file), file.size_bytes) for file in record.files):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return record
+
+    def publish(self, key: str, record: Record, staged: Path) -> Path:
+        """Move `staged`, complete and synced, to its place, and write its record. Raises OSError where refused."""
+        target = self.path_of(record)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if record.is_folder:
+            self._move_folder(record, staged, target)
+        else:
+            staged.replace(target)
+        sync_folder(target.parent)
+        self._write_record(key, record, staged.parent)
+        return target
+
+    def _move_folder(self, record: Record, staged: Path, target: Path) -> None:
+        if all(_has_size(self.file_path(record, file), file.size_bytes) for file in record.files):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            target.rename(staged.with_name("replaced"))
+        try:
+            staged.rename(target)
+        except OSError:
+            if not all(_has_size(self.file_path(record, file), file.size_bytes) for file in record.files):
+                raise
+
+    def _write_record(self, key: str, record: Record, folder: Path) -> None:
+        values = {"format": RECORD_FORMAT, **asdict(record)}
+        staged = folder / "record.json"
+        with staged.open("w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(values, file, indent=2, sort_keys=True, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(self._record_path(key))
+        sync_folder(self.root / "records")
+
+    def _record_path(self, key: str) -> Path:
+        return self.root / "records" / f"{key}.json"
+
+
+def _has_size(path: Path, size_bytes: int) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size_bytes
+
+
+def _record_from_json(data: bytes) -> Record:
+    values = cast("dict[str, Any]", json.loads(data.decode("utf-8", "surrogateescape")))
+    if values.pop("format") != RECORD_FORMAT:
+        raise ValueError("the record has another format")
+    files = tuple(StoredFile(**file) for file in values.pop("files"))
+    return Record(files=files, **values)
