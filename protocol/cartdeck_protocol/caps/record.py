@@ -68,8 +68,10 @@ class Fields:
         return value or []
 
     def records(self, key: str) -> "list[Fields]":
-        """A list of records; empty where it is missing."""
-        return [Fields(value, f"{self.place}: {key}[{index}]") for index, value in enumerate(self.items(key))]
+        """A list of records; empty where it is missing. A record's place has its name, else its index."""
+        return [
+            Fields(value, f"{self.place}: {key}[{_label(value, index)}]") for index, value in enumerate(self.items(key))
+        ]
 
     def finish(self) -> None:
         """Refuse keys that nobody asked for."""
@@ -83,6 +85,12 @@ class Fields:
         if value is not None and type(value) is not wanted:
             self.refuse(f"{key}: found {_type_name(value)}, expected {name}")
         return value
+
+
+def _label(plain: object, index: int) -> str:
+    record = cast("dict[str, Any]", plain) if isinstance(plain, dict) else {}
+    label = record.get("alias") or record.get("name")
+    return label if isinstance(label, str) else str(index)
 
 
 def _type_name(value: object) -> str:
