@@ -1,0 +1,63 @@
+"""Owns how an argument is spelt on the command line: NAME=VALUE, NAME=@FILE, NAME=@- for standard input.
+
+It does not know which arguments a cap has, nor their types: the engine checks both.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cartdeck_protocol.errors import Code, failure
+
+READ_BYTES: Final = 64 * 1024
+
+
+def parse_arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """The arguments that `--arg` gave: text, a Path for @FILE, an iterator of bytes for @-.
+
+    A name that is given several times becomes a list, for arguments that take a sequence. `@@` at the start of a
+    value stands for one `@`. Raises BAD_ARGUMENT for a pair without `=` and FILE_NOT_FOUND for a missing file.
+    """
+    found: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator or not name.strip():
+            raise failure(
+                Code.BAD_ARGUMENT, f"'{pair}' is no argument; expected NAME=VALUE or NAME=@FILE.", argument="--arg"
+            )
+        found.setdefault(name.strip(), []).append(parse_value(text, name=name.strip()))
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def parse_value(text: str, *, name: str) -> str | Path | Iterator[bytes]:
+    """The value that `text` spells for the argument `name`."""
+    if not text.startswith("@"):
+        return text
+    if text.startswith("@@"):
+        return text[1:]
+    if text == "@-":
+        return read_standard_input()
+    path = Path(text[1:]).expanduser()
+    if not path.exists():
+        raise failure(Code.FILE_NOT_FOUND, f"There is no file {path} for the argument {name}.", argument=name)
+    if path.is_dir():
+        raise failure(Code.BAD_ARGUMENT, f"{path} is a folder; the argument {name} needs a file.", argument=name)
+    return path
+
+
+def read_standard_input() -> Iterator[bytes]:
+    while block := sys.stdin.buffer.read1(READ_BYTES):
+        yield block
+
+
+def read_text(text: str, *, name: str) -> str:
+    """`text` itself, or all of standard input when it is `-`. Raises INVALID_TEXT for what is no UTF-8."""
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        found = f"byte {error.start} is {error.object[error.start]:#04x}"
+        message = f"Standard input, read for {name}, is no UTF-8 text: {found}."
+        raise failure(Code.INVALID_TEXT, message, argument=name) from None

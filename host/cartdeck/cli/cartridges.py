@@ -1,0 +1,63 @@
+"""Owns `cartdeck cartridges`: which cartridges are there, and why one cannot be started.
+
+It starts none of them: manifests and their requirements say it all.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cartdeck.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from cartdeck.discovery import BrokenCartridge, Cartridge
+
+app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+
+@app.callback()
+def cartridges(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the cartridges, and what unavailable ones lack.
+
+    Example: cartdeck cartridges
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.cli.render import json_line
+    from cartdeck.discovery import discover
+    from cartdeck.settings import load_settings
+
+    found = discover(load_settings())
+    if as_json:
+        records = [cartridge_record(one) for one in found.cartridges]
+        print_text(json_line({"cartridges": records, "broken": [broken_record(one) for one in found.broken]}))
+        return
+    rows = [
+        [one.name, one.manifest.version, state(one), ", ".join(cap.alias for cap in one.manifest.caps), one.origin]
+        for one in found.cartridges
+    ]
+    rows += [["?", "", f"broken: {one.error}", "", one.origin] for one in found.broken]
+    print_rows(["cartridge", "version", "state", "caps", "comes from"], rows)
+
+
+def state(cartridge: "Cartridge") -> str:
+    return "available" if cartridge.is_available else f"unavailable: lacks {cartridge.missing_text}"
+
+
+def cartridge_record(cartridge: "Cartridge") -> dict[str, Any]:
+    manifest = cartridge.manifest
+    return {
+        "name": cartridge.name,
+        "version": manifest.version,
+        "title": manifest.title,
+        "is_available": cartridge.is_available,
+        "missing": [{"module": need.module, "install": need.install} for need in cartridge.missing],
+        "caps": [str(cap.urn) for cap in manifest.caps],
+        "origin": cartridge.origin,
+        "command": list(cartridge.command),
+    }
+
+
+def broken_record(broken: "BrokenCartridge") -> dict[str, Any]:
+    return {"origin": broken.origin, "error": broken.error.to_wire()}

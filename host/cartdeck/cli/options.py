@@ -1,0 +1,20 @@
+"""Owns the options that several commands share, each spelt and explained once.
+
+It does not know what the commands do with them.
+"""
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+Timeout: TypeAlias = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="End the call after this time.")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON record instead of text.")]
+Out: TypeAlias = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write the output to this file, which appears when whole.")
+]
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output file.")]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no log.")]
+Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", "-v", help="Show debug lines of the log too.")]

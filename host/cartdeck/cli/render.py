@@ -1,0 +1,109 @@
+"""Owns how a result and an error are written: as text for a person, or as one JSON record.
+
+It does not know where they are written, nor how the work went.
+"""
+
+import base64
+import json
+import math
+import shutil
+import textwrap
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cartdeck.cli.display import harmless
+from cartdeck.cli.exit_codes import exit_code
+from cartdeck_protocol.errors import CartdeckError
+
+if TYPE_CHECKING:
+    from cartdeck.events import Result
+
+LOG_KEYS: Final = ("log", "stderr")
+"""Details that hold a cartridge's last lines: shown as lines below the paragraph."""
+WIDEST: Final = 100
+
+
+def error_text(error: CartdeckError) -> str:
+    """The error as one paragraph: what happened, its code, where, and what to do next; then the log's last lines."""
+    where = [error.code_name]
+    if error.phase:
+        where.append(f"phase {error.phase}")
+    if error.argument and error.argument not in error.message:
+        where.append(f"argument {error.argument}")
+    parts = [_sentence(error.message), f"[{', '.join(where)}]"]
+    if error.remedy:
+        parts.append(error.remedy)
+    text = paragraph("error: " + " ".join(parts))
+    lines = _log_lines(error)
+    if lines:
+        text += "The cartridge's last lines:\n" + "".join(f"    {harmless(line)}\n" for line in lines)
+    return text
+
+
+def error_record(error: CartdeckError) -> dict[str, Any]:
+    """The error as the JSON record that `--json` prints."""
+    record = {**error.to_wire(), "remedy": error.remedy, "exit_code": int(exit_code(error))}
+    return {"error": plain(record)}
+
+
+def result_record(cap: str, result: "Result") -> dict[str, Any]:
+    """The result as the JSON record that `--json` prints: the main output under `text`, `items` or `base64`."""
+    outputs = {name: output_record(result, name) for name in result.outputs}
+    return {
+        "cap": cap,
+        **outputs.pop("", {}),
+        **({"outputs": outputs} if outputs else {}),
+        "progress": result.progress,
+        "provenance": plain(result.provenance),
+    }
+
+
+def output_record(result: "Result", name: str) -> dict[str, Any]:
+    if result.outputs[name].is_sequence:
+        return {"items": plain(result.items_of(name))}
+    data = result.output(name)
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return plain(data)
+
+
+def plain(value: Any) -> Any:
+    """The value with nothing but what JSON knows: bytes become {"base64": …}, numbers that JSON lacks become text."""
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in cast("list[Any]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def json_line(value: Any) -> str:
+    return json.dumps(plain(value), ensure_ascii=False) + "\n"
+
+
+def paragraph(text: str) -> str:
+    """`text` wrapped to the terminal; its own line breaks stay."""
+    width = min(WIDEST, shutil.get_terminal_size().columns)
+    lines = [
+        textwrap.fill(harmless(line), width, break_long_words=False, break_on_hyphens=False)
+        for line in text.strip().splitlines()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(message: str) -> str:
+    message = message.strip()
+    return message if message.endswith((".", "!", "?")) else message + "."
+
+
+def _log_lines(error: CartdeckError) -> list[str]:
+    for key in LOG_KEYS:
+        found = error.details.get(key)
+        if isinstance(found, str):
+            return found.splitlines()
+        if isinstance(found, list):
+            return [str(line) for line in cast("list[Any]", found)]
+    return []

@@ -1,0 +1,94 @@
+"""How results and errors are written, and in which exit code an error ends."""
+
+import json
+import math
+
+import pytest
+
+from cartdeck.cli.exit_codes import ExitCode, exit_code
+from cartdeck.cli.render import error_record, error_text, json_line, result_record
+from cartdeck.events import KeptOutput, Result
+from cartdeck_protocol.errors import Code, failure
+
+
+def kept(*pieces: bytes) -> KeptOutput:
+    output = KeptOutput(is_sequence=False)
+    output.pieces = list(pieces)
+    return output
+
+
+def kept_items(*items: object) -> KeptOutput:
+    output = KeptOutput(is_sequence=True)
+    output.items = list(items)
+    return output
+
+
+def test_an_error_is_a_paragraph_with_message_code_place_and_remedy() -> None:
+    text = error_text(failure(Code.BAD_MODEL_FILE, "x.gguf begins with '<htm', expected 'GGUF'", phase="loading"))
+    assert " ".join(text.split()) == (
+        "error: x.gguf begins with '<htm', expected 'GGUF'. [BAD_MODEL_FILE, phase loading] "
+        "Use a model file of the kind that the message names."
+    )
+    assert text.endswith("\n")
+
+
+def test_an_error_of_a_dead_process_shows_its_last_lines() -> None:
+    text = error_text(failure(Code.CARTRIDGE_DIED, "gguf died", details={"log": ["loading", "ggml_abort: \x1b[2J"]}))
+    assert "The cartridge's last lines:\n    loading\n    ggml_abort: \ufffd[2J\n" in text
+
+
+def test_an_error_record_holds_what_the_wire_holds_and_the_exit_code() -> None:
+    error = failure(Code.BAD_ARGUMENT, "max-tokens is 'x'", argument="max-tokens", details={"raw": b"\xff"})
+    assert json.loads(json_line(error_record(error)))["error"] == {
+        "code": "BAD_ARGUMENT",
+        "class": "input",
+        "message": "max-tokens is 'x'",
+        "argument": "max-tokens",
+        "details": {"raw": {"base64": "/w=="}},
+        "remedy": error.remedy,
+        "exit_code": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (Code.BAD_ARGUMENT, ExitCode.BAD_ARGUMENTS),
+        (Code.FILE_NOT_FOUND, ExitCode.BAD_ARGUMENTS),
+        (Code.NO_SUCH_CAP, ExitCode.NO_SUCH_CAP),
+        (Code.AMBIGUOUS_CAP, ExitCode.NO_SUCH_CAP),
+        (Code.CARTRIDGE_DIED, ExitCode.CARTRIDGE_FAILED),
+        (Code.HANDLER_FAILED, ExitCode.CARTRIDGE_FAILED),
+        (Code.OUT_OF_MEMORY, ExitCode.RESOURCE),
+        (Code.TIMED_OUT, ExitCode.RESOURCE),
+        (Code.CARTRIDGE_UNAVAILABLE, ExitCode.ENVIRONMENT),
+        (Code.CANCELLED, ExitCode.INTERRUPTED),
+        (Code.READER_STALLED, ExitCode.RESOURCE),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(code: Code, status: ExitCode) -> None:
+    assert exit_code(failure(code, "x")) is status
+
+
+def test_every_code_has_an_exit_code() -> None:
+    assert all(exit_code(failure(code, "x")) for code in Code)
+
+
+def test_a_result_record_names_the_cap_the_outputs_and_the_provenance() -> None:
+    outputs = {
+        "": kept(b"gr\xc3", b"\xbc\xc3\x9f"),
+        "details": kept(b"\xff\x00"),
+        "events": kept_items({"n": b"\x01"}, 2),
+    }
+    record = result_record("cap:x", Result(outputs, 1.0, {"seed": 7, "loss": math.inf}))
+    assert json.loads(json_line(record)) == {
+        "cap": "cap:x",
+        "text": "grüß",
+        "outputs": {"details": {"base64": "/wA="}, "events": {"items": [{"n": {"base64": "AQ=="}}, 2]}},
+        "progress": 1.0,
+        "provenance": {"seed": 7, "loss": "inf"},
+    }
+
+
+def test_a_json_record_is_one_line() -> None:
+    assert json_line({"text": "two\nlines"}).count("\n") == 1
