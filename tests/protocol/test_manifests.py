@@ -170,7 +170,7 @@ def test_an_unknown_cap_of_a_manifest_lists_what_it_serves() -> None:
 def test_reading_a_manifest_loads_nothing_for_authors_and_nothing_impure() -> None:
     program = (
         "import sys\n"
-        "from cartdeck_protocol import Manifest, encode_value\n"
+        "from cartdeck_protocol import UNIVERSAL_CAPS, CapUrn, Manifest, encode_value\n"
         "print(*sorted({'tomllib', 'importlib.resources', 'asyncio', 'msgpack', 'pydantic'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)

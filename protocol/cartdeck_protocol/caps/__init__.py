@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cartdeck_protocol.caps.argument import ArgumentDefinition, OutputDefinition, ValueKind
     from cartdeck_protocol.caps.cap import CapUrn, closeness, rank
-    from cartdeck_protocol.caps.definition import CapDefinition
+    from cartdeck_protocol.caps.definition import UNIVERSAL_CAPS, CapDefinition
     from cartdeck_protocol.caps.manifest import Manifest, Requirement
     from cartdeck_protocol.caps.media import MediaUrn
     from cartdeck_protocol.caps.source import (
-        UNIVERSAL_CAPS,
         build_manifest,
         load_shared_definition,
         parse_definition,
@@ -50,10 +49,10 @@ __all__ = [
 _HOMES = {
     "argument": ("ArgumentDefinition", "OutputDefinition", "ValueKind"),
     "cap": ("CapUrn", "closeness", "rank"),
-    "definition": ("CapDefinition",),
+    "definition": ("UNIVERSAL_CAPS", "CapDefinition"),
     "manifest": ("Manifest", "Requirement"),
     "media": ("MediaUrn",),
-    "source": ("UNIVERSAL_CAPS", "build_manifest", "load_shared_definition", "parse_definition", "shared_aliases"),
+    "source": ("build_manifest", "load_shared_definition", "parse_definition", "shared_aliases"),
     "tag": ("UrnError",),
     "values": ("check_value", "decode_value", "encode_value"),
     "wording": ("describe_value",),

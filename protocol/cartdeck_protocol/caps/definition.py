@@ -18,6 +18,9 @@ from cartdeck_protocol.caps.tag import UrnError
 from cartdeck_protocol.caps.values import check_value
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
+UNIVERSAL_CAPS = ("identity", "discard")
+"""The caps that every cartridge serves. They are added to each manifest and carry no cartridge's tags."""
+
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _OPTION = re.compile(r"--[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _NUMBERS = (ValueKind.INTEGER, ValueKind.NUMBER)

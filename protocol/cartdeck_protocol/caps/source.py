@@ -8,14 +8,11 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, cast
 
-from cartdeck_protocol.caps.definition import CapDefinition, read_definition
+from cartdeck_protocol.caps.definition import UNIVERSAL_CAPS, CapDefinition, read_definition
 from cartdeck_protocol.caps.manifest import Manifest, read_manifest
 from cartdeck_protocol.caps.record import Fields
 from cartdeck_protocol.caps.tag import UrnError
 from cartdeck_protocol.errors import Code, failure
-
-UNIVERSAL_CAPS = ("identity", "discard")
-"""The caps that every cartridge serves. They are added to each manifest and carry no cartridge's tags."""
 
 
 def parse_definition(toml_text: str, alias: str) -> CapDefinition:
