@@ -71,7 +71,6 @@ class Service:
         for hook in self._cartridge.start_hooks:
             await hook()
         self._link.start()
-        self._timer.start()
         code = await self._over
         await self._stop()
         return code
@@ -100,7 +99,8 @@ class Service:
         if isinstance(event, RequestReceived):
             self._on_request(event)
         elif isinstance(event, HelloReceived):
-            self.flush()
+            self.flush()  # our HELLO is the first frame: heartbeats start behind it
+            self._timer.start()
         elif isinstance(event, ConnectionLogged | ConnectionRefused | StrayReceived):
             print(f"cartdeck_sdk: {event}", file=sys.stderr)
         else:
