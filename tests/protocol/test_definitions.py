@@ -1,6 +1,7 @@
 """Cap definitions: the shared ones, a third party's, and what an author is told when one is wrong."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -198,3 +199,16 @@ def test_a_cap_without_input_or_output_needs_neither() -> None:
     assert "has 0 main argument" in refusal(text + '[arguments.x]\nis_main = true\ndocumentation = "x"\n')
     with pytest.raises(CartdeckError, match="it takes no arguments"):
         definition.argument("x")
+
+
+def test_the_example_in_the_readme_is_a_definition() -> None:
+    readme = Path(__file__).parents[2] / "protocol" / "cartdeck_protocol" / "caps" / "README.md"
+    example = readme.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
+    definition = parse_definition(example, "shout")
+    assert list(definition.arguments) == ["text", "volume"]
+
+
+def test_a_default_has_the_type_that_a_handler_gets() -> None:
+    text = SHOUT.replace("media:integer;numeric;volume", "media:numeric;volume")
+    default = parse_definition(text, "shout").argument("volume").default
+    assert (type(default), default) == (float, 3.0)

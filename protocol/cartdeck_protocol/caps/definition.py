@@ -6,7 +6,7 @@ It does not know files: it is made from a plain record and gives one back. Fault
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -81,14 +81,7 @@ class CapDefinition:
 
     def with_tags(self, *names: str) -> "CapDefinition":
         """This definition with more tags on its URN, such as the name of an engine."""
-        return CapDefinition(
-            alias=self.alias,
-            urn=self.urn.with_tags(*names),
-            title=self.title,
-            documentation=self.documentation,
-            arguments=self.arguments,
-            outputs=self.outputs,
-        )
+        return replace(self, urn=self.urn.with_tags(*names))
 
     def to_plain(self) -> dict[str, Any]:
         """The record that `read_definition` reads; what has its usual value is left out."""
@@ -151,7 +144,7 @@ def _read_argument(fields: Fields, urn: CapUrn) -> ArgumentDefinition:
     )
     fields.finish()
     _check_argument(fields, argument)
-    return argument
+    return argument if argument.default is None else replace(argument, default=check_value(argument, argument.default))
 
 
 def _check_argument(fields: Fields, argument: ArgumentDefinition) -> None:
