@@ -36,7 +36,7 @@ class TerminalBar:
         self._level = level
         self._is_below = os.isatty(STDOUT)
         self._is_drawn = False
-        self._is_in_line = False  # the text above has not ended its line
+        self._text_end = TextEnd()
         self._line = b""
         self._drawn_at = 0.0
         self._started_at = time.monotonic()
@@ -53,22 +53,19 @@ class TerminalBar:
             self.note(log_line(event))
 
     def note(self, text: str) -> None:
-        line_break = b"\n" if self._is_in_line else b""
-        self._is_in_line = False
-        self._send(self._erasing() + line_break + harmless(text).encode() + b"\n" + self._drawing())
+        self._send(self._erasing() + self._text_end.end_line() + harmless(text).encode() + b"\n" + self._drawing())
 
     def around(self, text: bytes) -> bytes:
         if not self._is_below:
             return text
-        if text:
-            self._is_in_line = not text.endswith(b"\n")
+        text += self._text_end.follow(text)
         if time.monotonic() - self._drawn_at > REFRESH_S:
             self._render()
         return self._erasing() + text + self._drawing()
 
     def close(self) -> None:
-        self._send(self._erasing() + (b"\n" if self._is_in_line else b""))
-        self._is_drawn = self._is_in_line = False
+        self._send(self._erasing() + self._text_end.end_line())
+        self._is_drawn = False
 
     def _refresh(self, *, is_urgent: bool) -> None:
         if is_urgent or time.monotonic() - self._drawn_at > REFRESH_S:
@@ -96,6 +93,40 @@ class TerminalBar:
             os.write(STDERR, data)
 
 
+class TextEnd:
+    """Follows the cursor through the text that is written, so that the bar never stands in its way.
+
+    A terminal that has filled a line wraps only when the next character comes, and forgets that when the cursor goes
+    elsewhere in between: the character would overwrite the last one of the line.
+    """
+
+    def __init__(self) -> None:
+        self._column = 0
+
+    def follow(self, text: bytes) -> bytes:
+        """What must follow `text` so that the cursor stands where the next character belongs."""
+        from rich.cells import get_character_cell_size
+
+        width = terminal_width()
+        for character in text.decode():
+            if character == "\n":
+                self._column = 0
+            elif character == "\t":
+                self._column = min(width - 1, self._column // 8 * 8 + 8)
+            else:
+                size = get_character_cell_size(character)
+                self._column = size if self._column + size > width else self._column + size
+        if self._column < width:
+            return b""
+        self._column = 0
+        return b" \r"  # the space wraps the line now, and the cursor goes back before it
+
+    def end_line(self) -> bytes:
+        """What ends the line of the text, where it has not ended."""
+        is_open, self._column = self._column > 0, 0
+        return b"\n" if is_open else b""
+
+
 def render_bar(state: State, *, elapsed_s: float) -> bytes:
     """The bar as one line of the terminal's width."""
     from rich.console import Console
@@ -103,21 +134,26 @@ def render_bar(state: State, *, elapsed_s: float) -> bytes:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(stderr=True, force_terminal=True, width=max(20, terminal_width() - 1), legacy_windows=False)
-    row = Table.grid(padding=(0, 1), expand=False)
-    for ratio in (None, None, None, 1, None, None):
-        row.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)
-    row.add_row(
-        Text(state.phase or "starting", style="bold"),
-        ProgressBar(total=1.0, completed=state.fraction, width=24),
-        Text(f"{state.fraction:4.0%}"),
-        Text(harmless(state.message), style="dim"),
+    width = max(20, terminal_width() - 1)
+    phase, percent, elapsed = state.phase or "starting", f"{state.fraction:4.0%}", f"{elapsed_s:.0f} s"
+    left = width - sum(len(part) + 1 for part in (phase, percent, state.amount, elapsed))
+    bar_width = max(4, min(24, left // 2))
+    row = [
+        Text(phase, style="bold"),
+        ProgressBar(total=1.0, completed=state.fraction, width=bar_width),
+        Text(percent),
+        Text(harmless(state.message)[: max(0, left - bar_width - 1)], style="dim"),
         Text(state.amount),
-        Text(f"{elapsed_s:.0f} s", style="dim"),
-    )
+        Text(elapsed, style="dim"),
+    ]
+    grid = Table.grid(*("" for _ in row), padding=(0, 1, 0, 0), pad_edge=False)
+    for column in grid.columns:
+        column.no_wrap = True
+    grid.add_row(*row)
+    console = Console(stderr=True, force_terminal=True, width=width)
     with console.capture() as capture:
-        console.print(row, end="")
-    return capture.get().replace("\n", "").encode()
+        console.print(grid, end="")
+    return capture.get().replace("\n", "").rstrip().encode()
 
 
 def open_display(*, is_quiet: bool, is_verbose: bool) -> Display:
