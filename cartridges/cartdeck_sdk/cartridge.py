@@ -3,21 +3,18 @@
 It does not know the wire. The manifest beside the package is the one source of definitions and defaults.
 """
 
-import importlib.util
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from cartdeck_protocol.caps import CapDefinition, Manifest
 from cartdeck_protocol.errors import Code, failure
+from cartdeck_sdk.manifest_file import read_manifest
 from cartdeck_sdk.standard import STANDARD_HANDLERS
 
 Handler = Callable[..., Any]
 Hook = Callable[[], Awaitable[None]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
-
-MANIFEST_NAME: Final = "manifest.json"
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,24 +81,3 @@ class Cartridge:
         missing = [cap.alias for cap in self.manifest.caps if cap.alias not in self.registrations]
         if missing:
             raise failure(Code.INTERNAL, f"{self.package} has no handler for {', '.join(missing)}")
-
-
-def package_folder(package: str) -> Path:
-    """The folder of an importable top-level package, found without importing it. CARTRIDGE_UNAVAILABLE if none."""
-    spec = importlib.util.find_spec(package)
-    locations = None if spec is None else spec.submodule_search_locations
-    if not locations:
-        raise failure(Code.CARTRIDGE_UNAVAILABLE, f"no package {package} is installed in this Python")
-    return Path(next(iter(locations)))
-
-
-def read_manifest(package: str) -> bytes:
-    """The bytes of `manifest.json` beside the package. CARTRIDGE_UNAVAILABLE says how to generate it."""
-    path = package_folder(package) / MANIFEST_NAME
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise failure(
-            Code.CARTRIDGE_UNAVAILABLE,
-            f"{path} cannot be read ({error.strerror}); generate it with: python -m cartdeck_sdk.manifest {package}",
-        ) from error

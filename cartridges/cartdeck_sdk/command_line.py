@@ -6,7 +6,7 @@ It does not know the wire, and imports nothing heavy: `manifest` must be quick.
 import sys
 
 from cartdeck_protocol.errors import CartdeckError
-from cartdeck_sdk.cartridge import read_manifest
+from cartdeck_sdk.manifest_file import read_manifest
 
 _USAGE = """usage: python -m {package} manifest
 

@@ -7,7 +7,7 @@ import sys
 
 from cartdeck_protocol.caps import build_manifest
 from cartdeck_protocol.errors import CartdeckError
-from cartdeck_sdk.cartridge import MANIFEST_NAME, package_folder
+from cartdeck_sdk.manifest_file import MANIFEST_NAME, package_folder
 
 
 def generate(package: str) -> bytes:

@@ -4,6 +4,7 @@ It does not know frames; the service feeds it.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, decode_value
@@ -48,7 +49,8 @@ class Request:
         argument = self._definition.argument(name)
         if argument.name in self._values:
             return self._values[argument.name]
-        return argument.default if argument.has_default else None
+        default: Any = argument.default
+        return deepcopy(default)  # a list or a record is the handler's own, to change
 
     def is_given(self, name: str) -> bool:
         """Whether the caller gave the argument itself."""

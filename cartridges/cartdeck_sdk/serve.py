@@ -13,10 +13,16 @@ from cartdeck_sdk.guard import FramePipes, claim_pipes, die_with_parent
 
 
 def serve_package(package: str) -> None:
-    """Guard the pipes, then import `package` and serve its `cartridge`. Does not return."""
+    """Guard the pipes, then import `package` and serve its `cartridge`. Does not return.
+
+    A package that has no `cartridge` keeps it in its module `handlers`, so that `python -m PACKAGE manifest` need not
+    import them.
+    """
     die_with_parent()
     pipes = claim_pipes()
     module = importlib.import_module(package)
+    if not hasattr(module, "cartridge"):
+        module = importlib.import_module(f"{package}.handlers")
     _serve(module.cartridge, pipes)
 
 
