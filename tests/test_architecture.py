@@ -30,7 +30,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cartdeck_sdk": frozenset({"cartdeck_protocol", "anyio"}),
     "cartdeck_modelkit": frozenset({"cartdeck_protocol", "cartdeck_sdk", "anyio"}),
     "cartdeck_echo": frozenset({"cartdeck_protocol", "cartdeck_sdk", "anyio"}),
-    "cartdeck_models": frozenset({"cartdeck_protocol", "cartdeck_sdk", "cartdeck_modelkit", "anyio", "filelock"}),
+    "cartdeck_models": frozenset(
+        {"cartdeck_protocol", "cartdeck_sdk", "cartdeck_modelkit", "anyio", "filelock", "platformdirs"}
+    ),
     "cartdeck_gguf": frozenset(
         {"cartdeck_protocol", "cartdeck_sdk", "cartdeck_modelkit", "anyio", "llama_cpp", "numpy"}
     ),
