@@ -64,8 +64,12 @@ class Driver:
                 rest = rest[os.write(self.process.stdin.fileno(), rest) :]
 
     def terminal(self, exchange: wire.Exchange) -> Any:
-        kinds = (wire.Finished, wire.Failed, wire.ExchangeDamaged)
-        return self.until(lambda event: isinstance(event, kinds) and event.exchange is exchange)
+        def is_terminal(event: Any) -> bool:
+            kinds = (wire.Finished, wire.Failed, wire.ExchangeDamaged)
+            return isinstance(event, kinds) and event.exchange is exchange
+
+        seen = [event for event in self.events if is_terminal(event)]  # it may have come with what was waited for
+        return seen[0] if seen else self.until(is_terminal)
 
     def call(self, cap: str, **arguments: Any) -> tuple[Any, bytes, list[Any]]:
         """The terminal, the main output's bytes, and the LOGs of one call with small arguments."""
