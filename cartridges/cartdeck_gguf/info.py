@@ -16,12 +16,13 @@ _RENAMED_TOKENS = {"seperator": "separator"}
 def describe_model(headers: Sequence[Header], *, context_size: int = 0) -> dict[str, Any]:
     """The record of the model in the files of `headers`, the first one first.
 
-    `memory` is for a context of `context_size` tokens, 0 being the model's own; sizes are bytes.
+    `memory_bytes`, and its parts in `memory`, are for a context of `context_size` tokens, 0 being the model's own.
+    `quantization` is the type that holds most of the weights, `tensor_types` counts each type.
     """
     first = headers[0]
     context_length = first.integer(f"{first.architecture}.context_length")
-    quantization = describe_quantization(headers)
-    weights_bytes = sum(kind["size_bytes"] for kind in quantization["tensor_types"].values())
+    types = count_tensor_types(headers)
+    weights_bytes = sum(kind["size_bytes"] for kind in types.values())
     estimate = estimate_memory(first, context_size or context_length or 0, weights_bytes=weights_bytes)
     return {
         "format": "gguf",
@@ -36,33 +37,38 @@ def describe_model(headers: Sequence[Header], *, context_size: int = 0) -> dict[
         "context_length": context_length,
         "vocabulary_size": vocabulary_size(first),
         "tokenizer": first.text("tokenizer.ggml.model"),
-        "quantization": quantization,
+        "quantization": main_tensor_type(types),
+        "tensor_types": types,
         "template": first.text("tokenizer.chat_template"),
         "special_tokens": _special_tokens(first),
         "adds_bos": first.metadata.get("tokenizer.ggml.add_bos_token"),
         "adds_eos": first.metadata.get("tokenizer.ggml.add_eos_token"),
+        "memory_bytes": estimate.total_bytes,
         "memory": {
             "context_size": estimate.context_size,
             "weights_bytes": estimate.weights_bytes,
             "cache_bytes": estimate.cache_bytes,
             "cache_bytes_per_token": cache_bytes_per_token(first),
             "compute_bytes": estimate.compute_bytes,
-            "total_bytes": estimate.total_bytes,
         },
         "files": [{"path": str(header.path), "size_bytes": header.size_bytes} for header in headers],
     }
 
 
-def describe_quantization(headers: Sequence[Header]) -> dict[str, Any]:
-    """How the weights are stored: `name` is the type that holds most of them, `tensor_types` counts each type."""
+def count_tensor_types(headers: Sequence[Header]) -> dict[str, dict[str, int]]:
+    """By tensor type: how many `tensors`, how many `parameters` in them, and their `size_bytes`."""
     types: dict[str, dict[str, int]] = {}
     for tensor in (tensor for header in headers for tensor in header.tensors):
         kind = types.setdefault(tensor.type_name, {"tensors": 0, "parameters": 0, "size_bytes": 0})
         kind["tensors"] += 1
         kind["parameters"] += tensor.elements
         kind["size_bytes"] += tensor.size_bytes or 0
-    main = max(types, key=lambda name: types[name]["parameters"], default=None)
-    return {"name": main, "tensor_types": dict(sorted(types.items()))}
+    return dict(sorted(types.items()))
+
+
+def main_tensor_type(types: dict[str, dict[str, int]]) -> str | None:
+    """The type that holds most of the parameters; None for a file without tensors."""
+    return max(types, key=lambda name: types[name]["parameters"], default=None)
 
 
 def _special_tokens(header: Header) -> dict[str, dict[str, Any]]:

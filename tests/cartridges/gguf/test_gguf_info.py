@@ -13,6 +13,7 @@ from cartdeck_gguf.memory import estimate_memory, largest_context
 from cartdeck_gguf.shards import read_model
 
 WriteGguf = Callable[..., Path]
+MEMORY_PARTS = ("weights_bytes", "cache_bytes", "compute_bytes")
 
 
 @pytest.mark.model
@@ -23,14 +24,15 @@ def test_the_record_of_a_real_model_is_exact_and_quick(real_model: Path) -> None
     assert record["architecture"] == "llama"
     assert record["parameters"] == 134_515_008
     assert record["context_length"] == 8192
-    assert record["quantization"]["name"] == "Q4_1"
-    types = record["quantization"]["tensor_types"]
+    assert record["quantization"] == "Q4_1"
+    types = record["tensor_types"]
     assert {name: kind["tensors"] for name, kind in types.items()} == {"F32": 61, "Q4_1": 210, "Q8_0": 1}
     assert record["special_tokens"]["eos"] == {"id": 2, "text": "<|im_end|>"}
     assert record["template"].startswith("{% for message in messages %}")
     assert record["files"] == [{"path": str(real_model), "size_bytes": 98_362_432}]
     assert record["memory"]["cache_bytes"] == 45 << 20  # what llama.cpp itself logs for 2048 tokens
     assert record["memory"]["compute_bytes"] == pytest.approx(99.4 * 2**20, rel=0.05)
+    assert record["memory_bytes"] == sum(record["memory"][part] for part in MEMORY_PARTS)
     json.dumps(record, allow_nan=False)
 
 

@@ -1,0 +1,117 @@
+"""Owns the one model of this process: obtained and loaded by the first request that needs it, shared by the next.
+
+It does not know caps. A request that gives up while it obtains or loads leaves that to the next one.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+from cartdeck_gguf.loading import LoadedModel, LoadSettings, load
+from cartdeck_modelkit.owner import Owner
+from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, obtain_model, run_load
+from cartdeck_modelkit.provenance import Provenance
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_sdk import Output, Request
+
+
+class Instance:
+    """A model, its owner's thread, and what it was made from."""
+
+    def __init__(self) -> None:
+        self.owner = Owner("model-owner")
+        self._turn = asyncio.Lock()
+        self._wanted: tuple[str, LoadSettings] | None = None
+        self._obtained: ObtainedModel | None = None
+        self._loaded: LoadedModel | None = None
+
+    async def ready(self, request: Request, output: Output, provenance: Provenance) -> LoadedModel:
+        """The loaded model that the request names; what is known of it goes into `provenance`.
+
+        Raises what obtaining and loading raise, and `UNSUPPORTED` for a model or settings other than this process
+        holds: the host starts another process for those.
+        """
+        settings = LoadSettings(
+            context_size=request["context-size"], threads=request["threads"], gpu_layers=request["gpu-layers"]
+        )
+        wanted = (request["model"], settings)
+        await self._wait_for_turn(output)
+        try:
+            if self._loaded is not None and wanted != self._wanted:
+                raise failure(
+                    Code.UNSUPPORTED,
+                    f"this process holds {self._wanted}, and the request wants {wanted}; start another one for it",
+                    argument="model",
+                )
+            self._wanted = wanted
+            await self._obtain(request, provenance)
+            return await self._load(request, output, provenance)
+        finally:
+            self._turn.release()
+
+    async def _wait_for_turn(self, output: Output) -> None:
+        def say() -> None:
+            output.progress(0.0, "Waiting for the model, which another request is loading", phase="queue")
+
+        if self._turn.locked():
+            say()
+        async with keeping_alive(say):
+            await self._turn.acquire()
+
+    async def _obtain(self, request: Request, provenance: Provenance) -> None:
+        if self._obtained is None:
+            self._obtained = await obtain_model(request, request["model"])
+            provenance.timing.obtain_s = self._obtained.obtain_s
+        provenance.model.revision = self._obtained.revision
+        provenance.model.sha256 = self._obtained.sha256
+
+    async def _load(self, request: Request, output: Output, provenance: Provenance) -> LoadedModel:
+        assert self._obtained is not None
+        assert self._wanted is not None
+        started, path, settings = time.monotonic(), self._obtained.path, self._wanted[1]
+        lines: list[tuple[str, str]] = []
+        if self._loaded is None:
+            try:
+                loaded = await run_load(
+                    output,
+                    path.name,
+                    _size_bytes(path),
+                    lambda report: self.owner.call(lambda: self._load_once(request, settings, lines, report)),
+                )
+            except BaseException:
+                self._obtained = None  # the file may have gone or been mended: the next request asks again
+                raise
+            finally:
+                for level, line in lines:
+                    output.log(level, line)
+            provenance.timing.load_s = time.monotonic() - started
+        else:
+            loaded = self._loaded
+        provenance.engine_version = loaded.engine_version
+        provenance.device, provenance.dtype = loaded.device, loaded.dtype
+        provenance.settings = {"context_size": loaded.context_size, "threads": loaded.threads}
+        return loaded
+
+    def _load_once(
+        self, request: Request, settings: LoadSettings, lines: list[tuple[str, str]], report: LoadReport
+    ) -> LoadedModel:
+        """Runs on the owner's thread. A load that ends although its request gave up is kept for the next one."""
+
+        def on_progress(fraction: float) -> bool:
+            report(fraction)
+            return not request.is_cancelled
+
+        if self._loaded is None:
+            assert self._obtained is not None
+            path = self._obtained.path
+            self._loaded = load(
+                path, settings, listener=lambda level, line: lines.append((level, line)), on_progress=on_progress
+            )
+        return self._loaded
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

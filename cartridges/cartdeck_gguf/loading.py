@@ -1,0 +1,183 @@
+"""Owns the choice of how a model is loaded, context size, threads and layers on the GPU, and the loaded model itself.
+
+It does not know requests or progress. Everything here runs on the thread that owns the model; the engine is imported
+there too, at the first load.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cartdeck_gguf.header import Header
+from cartdeck_gguf.info import count_tensor_types, main_tensor_type
+from cartdeck_gguf.machine import available_memory_bytes, default_threads
+from cartdeck_gguf.memory import estimate_memory, largest_context
+from cartdeck_gguf.native_log import Listener, NativeLog
+from cartdeck_gguf.sampling import SamplingSettings
+from cartdeck_gguf.shards import read_model
+from cartdeck_protocol.errors import Code, failure
+
+if TYPE_CHECKING:
+    from cartdeck_gguf import llama
+
+ENGINE_LIBRARY: Final = "llama-cpp-python"
+SMALLEST_CONTEXT: Final = 256
+_ALL_LAYERS: Final = 0x7FFF_FFFF
+_KINDS_OF_OTHERS: Final = {
+    "adapter": "a LoRA adapter",
+    "mmproj": "a projector (mmproj)",
+    "imatrix": "an importance matrix",
+}
+
+native_log = NativeLog()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """What the caller asked for: 0 leaves context and threads to this module, -1 puts every layer on the GPU."""
+
+    context_size: int = 0
+    threads: int = 0
+    gpu_layers: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready to make texts: to be used by its owner's thread alone."""
+
+    model: "llama.Model"
+    context: "llama.Context"
+    context_size: int
+    threads: int
+    device: str
+    dtype: str | None
+    longest_token_bytes: int
+    slice_tokens: int
+    engine_version: str
+    new_sampler: Callable[[SamplingSettings], "llama.Sampler"]
+
+    def close(self) -> None:
+        """Frees the context, then the weights."""
+        self.context.close()
+        self.model.close()
+
+
+def check_model(path: Path) -> list[Header]:
+    """The headers of the model at `path`, once it is known to be whole and to make text.
+
+    Raises what `read_model` raises; `BAD_MODEL_FILE` for an adapter, a projector or an importance matrix; `UNSUPPORTED`
+    for a model that embeds or encodes.
+    """
+    headers = read_model(path)
+    first = headers[0]
+    kind = first.text("general.type") or "model"
+    found = _KINDS_OF_OTHERS.get(kind) or (_KINDS_OF_OTHERS["mmproj"] if first.architecture == "clip" else None)
+    if found is not None or not first.architecture:
+        found = found or "a GGUF file that names no architecture"
+        raise failure(
+            Code.BAD_MODEL_FILE, f"{path} is {found}, not a language model", details={"found": found, "path": str(path)}
+        )
+    if first.metadata.get(f"{first.architecture}.attention.causal") is False:
+        raise failure(
+            Code.UNSUPPORTED,
+            f"{path} is an embedding model ({first.architecture}): it makes vectors, no text",
+            argument="model",
+        )
+    return headers
+
+
+def choose_context(headers: list[Header], asked: int, *, available_bytes: int | None) -> int:
+    """The context's size in tokens: as asked, else the model's own, as far as half of the memory left by the weights.
+
+    Raises `INSUFFICIENT_MEMORY` when what was asked for, or the smallest of use, cannot fit.
+    """
+    first = headers[0]
+    weights_bytes = sum(tensor.size_bytes or 0 for header in headers for tensor in header.tensors)
+    own = first.integer(f"{first.architecture}.context_length") or 4096
+    wanted = asked or own
+    if available_bytes is None:
+        return wanted
+    if asked:
+        needed = estimate_memory(first, asked, weights_bytes=weights_bytes).total_bytes
+        chosen = asked if needed <= available_bytes else 0
+    else:
+        needed = estimate_memory(first, min(own, SMALLEST_CONTEXT), weights_bytes=weights_bytes).total_bytes
+        chosen = largest_context(first, limit=own, free_bytes=max(0, available_bytes - weights_bytes) // 2)
+    if chosen < min(wanted, SMALLEST_CONTEXT):
+        raise failure(
+            Code.INSUFFICIENT_MEMORY,
+            f"{first.path.name} with a context of {asked or SMALLEST_CONTEXT:,} tokens needs about {needed:,} bytes of "
+            f"memory, and {available_bytes:,} are available",
+            argument="context-size" if asked else None,
+            phase="load",
+            details={"needed": needed, "available": available_bytes},
+        )
+    return chosen
+
+
+def load(
+    path: Path, settings: LoadSettings, *, listener: Listener, on_progress: Callable[[float], bool]
+) -> LoadedModel:
+    """Loads the model at `path`. `listener` hears the engine's warnings; `on_progress` may give the load up.
+
+    Raises what `check_model` and `choose_context` raise, `CARTRIDGE_UNAVAILABLE` without the engine, and what
+    `load_failure` says.
+    """
+    headers = check_model(path)
+    context_size = choose_context(headers, settings.context_size, available_bytes=available_memory_bytes())
+    own = headers[0].integer(f"{headers[0].architecture}.context_length")
+    if own is not None and not settings.context_size and context_size < own:
+        listener("info", f"the context is {context_size:,} of the model's {own:,} tokens: memory allows no more")
+    engine = import_engine()
+    native_log.begin_section(listener)
+    can_use_gpu = engine.can_use_gpu()
+    layers = _ALL_LAYERS if settings.gpu_layers < 0 else settings.gpu_layers
+    if settings.gpu_layers > 0 and not can_use_gpu:
+        listener("warning", f"gpu-layers {settings.gpu_layers} has no effect: this {ENGINE_LIBRARY} has no GPU to use")
+    threads = settings.threads or default_threads()
+    model = engine.Model(
+        headers[0].path, log=native_log, gpu_layers=layers if can_use_gpu else 0, on_progress=on_progress
+    )
+    try:
+        if not model.is_generator:
+            raise failure(
+                Code.UNSUPPORTED,
+                f"{path} ({headers[0].architecture}) needs an encoder before its text, or makes no text at all",
+                argument="model",
+            )
+        context = engine.Context(model, log=native_log, context_size=context_size, threads=threads)
+    except BaseException:
+        model.close()
+        raise
+    tokens: Any = headers[0].metadata.get("tokenizer.ggml.tokens")
+    return LoadedModel(
+        model=model,
+        context=context,
+        context_size=context_size,
+        threads=threads,
+        device="gpu" if can_use_gpu and layers else "cpu",
+        dtype=main_tensor_type(count_tensor_types(headers)),
+        longest_token_bytes=tokens.longest_bytes if tokens else 1024,
+        slice_tokens=min(engine.SLICE_TOKENS, context_size),
+        engine_version=engine.VERSION,
+        new_sampler=lambda settings: engine.Sampler(settings, model.vocabulary_size),
+    )
+
+
+def import_engine():  # its type is that of the module
+    """The module that wraps the engine, its logs taken over. Raises `CARTRIDGE_UNAVAILABLE` with how to install it."""
+    # Threads of OpenMP that spin while they wait stop each other on a machine that does anything else: eighteen times
+    # slower with one busy neighbour on two cores. It is read when the library is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        from cartdeck_gguf import llama as engine  # noqa: PLC0415 - heavy: only when a model is loaded
+    except (ImportError, OSError, RuntimeError) as error:
+        raise failure(
+            Code.CARTRIDGE_UNAVAILABLE,
+            f"{ENGINE_LIBRARY} cannot be loaded ({error}); install it with: pip install 'cartdeck[gguf]'",
+            phase="load",
+        ) from error
+    engine.take_over_logs(native_log)
+    return engine

@@ -1,0 +1,57 @@
+"""Owns what a request says of its text on its way: its place in the queue, the prompt, the tokens.
+
+It does not know how the text is made; it looks at the counts.
+"""
+
+import time
+
+from cartdeck_gguf.generation import Generation
+from cartdeck_modelkit.owner import Job
+from cartdeck_modelkit.phases import SHORTEST_INTERVAL_S, InferenceReporter
+from cartdeck_protocol.progress import INFERENCE
+from cartdeck_sdk import Output
+
+
+class GenerationReporter:
+    """Turns the counts of a job and its generation into progress: waiting, reading the prompt, generating."""
+
+    def __init__(self, output: Output, generation: Generation, job: Job) -> None:
+        self._output = output
+        self._generation = generation
+        self._job = job
+        self._first_position = 0
+        self._last: tuple[str, int] | None = None
+        self._last_s = float("-inf")
+        self._tokens: InferenceReporter | None = None
+
+    def report(self) -> None:
+        """Says where the text stands, if that is news."""
+        self._say(is_repeat=False)
+
+    def repeat(self) -> None:
+        """Says where the text stands, news or not: that the call is alive."""
+        self._say(is_repeat=True)
+
+    def _say(self, *, is_repeat: bool) -> None:
+        generation, position = self._generation, self._job.position
+        self._first_position = max(self._first_position, position)
+        if position:
+            done, total = self._first_position - position, self._first_position
+            self._count("queue", f"Waiting: {position} before this one", done, total, is_repeat=is_repeat)
+        elif not generation.prompt_tokens or generation.prompt_done < generation.prompt_tokens:
+            done, total = generation.prompt_done, generation.prompt_tokens
+            self._count("prompt", "Reading the prompt", done, total, is_repeat=is_repeat)
+        elif self._tokens is None:
+            self._tokens = InferenceReporter(self._output, "Generating", total=generation.most_tokens)
+            self._tokens.start()
+        elif is_repeat:
+            self._tokens.repeat()
+        else:
+            self._tokens.advance(generation.completion_tokens)
+
+    def _count(self, phase: str, message: str, done: int, total: int, *, is_repeat: bool) -> None:
+        now, state = time.monotonic(), (phase, done)
+        is_news = state != self._last and (now - self._last_s >= SHORTEST_INTERVAL_S or phase == "queue")
+        if is_repeat or is_news or self._last is None:
+            self._last, self._last_s = state, now
+            self._output.progress(INFERENCE.base, message, phase=phase, work=done, total=total or None)

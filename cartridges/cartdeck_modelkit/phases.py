@@ -1,0 +1,142 @@
+"""Owns the three phases of a model call and where each lies in its progress: obtaining, loading, inference.
+
+It does not know how a model is loaded, nor what inference makes. A phase that is skipped is not reported: the call's
+progress jumps to the next one's beginning.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.progress import INFERENCE, LOADING, OBTAINING, steps_of
+from cartdeck_sdk import Output, Report, Request
+from cartdeck_sdk.service import seconds
+
+T = TypeVar("T")
+
+LoadReport = Callable[[float], None]
+"""Called with the loader's own progress, 0 to 1, from any thread."""
+
+STEP: Final = 0.05
+SHORTEST_INTERVAL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ObtainedModel:
+    """Where a model lies on this machine, and what the models cartridge recorded of it.
+
+    `files` is the list of {path, size_bytes, sha256}; `obtain_s` is how long this call waited for it.
+    """
+
+    path: Path
+    files: tuple[dict[str, Any], ...] = ()
+    revision: str | None = None
+    obtain_s: float = 0.0
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of the file at `path`; None for a folder, and for a file that was never hashed."""
+        for file in self.files:
+            if file.get("path") == str(self.path):
+                return cast("str | None", file.get("sha256"))
+        return cast("str | None", self.files[0].get("sha256")) if len(self.files) == 1 else None
+
+
+async def obtain_model(request: Request, spec: str) -> ObtainedModel:
+    """The files of the model that `spec` names, through a peer call to `download-model`: progress 0 to 0.25.
+
+    Raises the peer's error.
+    """
+    started = time.monotonic()
+    span = (OBTAINING.base, OBTAINING.end)
+    result = await request.peer.call("cap:download-model", {"model": spec}).collect(forward_progress=span)
+    details = _read_details(result.output("details"))
+    return ObtainedModel(
+        path=Path(result.text),
+        files=tuple(details.get("files") or ()),
+        revision=details.get("revision"),
+        obtain_s=time.monotonic() - started,
+    )
+
+
+def _read_details(data: bytes) -> dict[str, Any]:
+    try:
+        details = json.loads(data or b"{}")
+    except ValueError as error:
+        raise failure(
+            Code.HANDLER_FAILED, f"the models cartridge answered with details that are no JSON: {error}", phase="obtain"
+        ) from None
+    return cast("dict[str, Any]", details) if isinstance(details, dict) else {}
+
+
+async def run_load(output: Output, name: str, size_bytes: int, load: Callable[[LoadReport], T]) -> T:
+    """The result of `load(report)`, run in a worker thread, kept alive: progress 0.25 to 0.35.
+
+    `report(fraction)` passes on the loader's own progress; the work counted is that part of `size_bytes`.
+    """
+
+    def run(send: Report) -> T:
+        def report(fraction: float) -> None:
+            send(LOADING.at(fraction), None, int(size_bytes * min(max(fraction, 0.0), 1.0)), size_bytes)
+
+        report(0.0)
+        return load(report)
+
+    return await output.run_with_keepalive(LOADING.base, f"Loading {name}", run, phase="load")
+
+
+@asynccontextmanager
+async def keeping_alive(repeat: Callable[[], None]) -> AsyncGenerator[None]:
+    """While the block waits, `repeat()` is called every keepalive interval, to say again where the call stands."""
+    interval_s = seconds(os.environ, "CARTDECK_KEEPALIVE_S", 5.0)
+
+    async def run() -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            repeat()
+
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+class InferenceReporter:
+    """Reports counted work, tokens or steps, in the last phase: at 5 % steps, at most 20 a second, 0.35 to 0.95."""
+
+    def __init__(self, output: Output, message: str, *, total: int, unit: str = "tokens") -> None:
+        self._output = output
+        self._message = message
+        self._total = max(1, total)
+        self._unit = unit
+        self._work = 0
+        self._steps = steps_of(STEP)
+        self._last_s = float("-inf")
+
+    def start(self) -> None:
+        """Reports the phase's beginning."""
+        self.advance(0)
+
+    def advance(self, work: int) -> None:
+        """Takes in how much is done; reports it when a step is full and the last report is not too fresh."""
+        self._work = max(self._work, work)
+        now, fraction = time.monotonic(), self._work / self._total
+        if (now - self._last_s >= SHORTEST_INTERVAL_S or fraction >= 1) and self._steps.is_due(fraction):
+            self._last_s = now
+            self.repeat()
+
+    def repeat(self) -> None:
+        """Reports where the work stands, whether or not it went on: that the call is alive."""
+        done = min(self._work, self._total)
+        message = f"{self._message}: {done} of {self._total} {self._unit}"
+        self._output.progress(
+            INFERENCE.at(done / self._total), message, phase="inference", work=done, total=self._total
+        )
