@@ -1,0 +1,63 @@
+"""Owns the public names of the engine, each loaded when it is first used.
+
+It does not load them before: `cartdeck --help` must answer in a quarter of a second, and pydantic and anyio alone take
+half of that.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cartdeck.blocking import BlockingCall, BlockingEngine, open
+    from cartdeck.call import Call
+    from cartdeck.engine import Engine
+    from cartdeck.events import Data, End, Log, Progress, Result
+    from cartdeck.settings import Settings, config_path, load_settings
+    from cartdeck_protocol.errors import CartdeckError, Code
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BlockingCall": "cartdeck.blocking",
+    "BlockingEngine": "cartdeck.blocking",
+    "Call": "cartdeck.call",
+    "CartdeckError": "cartdeck_protocol.errors",
+    "Code": "cartdeck_protocol.errors",
+    "Data": "cartdeck.events",
+    "End": "cartdeck.events",
+    "Engine": "cartdeck.engine",
+    "Log": "cartdeck.events",
+    "Progress": "cartdeck.events",
+    "Result": "cartdeck.events",
+    "Settings": "cartdeck.settings",
+    "config_path": "cartdeck.settings",
+    "load_settings": "cartdeck.settings",
+    "open": "cartdeck.blocking",
+}
+
+__all__ = [
+    "BlockingCall",
+    "BlockingEngine",
+    "Call",
+    "CartdeckError",
+    "Code",
+    "Data",
+    "End",
+    "Engine",
+    "Log",
+    "Progress",
+    "Result",
+    "Settings",
+    "config_path",
+    "load_settings",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value  # the next look-up does not come here
+    return value

@@ -1,0 +1,157 @@
+"""Owns the arguments of a call: Python values checked against the definition, and made into what is sent.
+
+It does not know sessions or frames. All that can be checked is checked before a process is started: names, types,
+ranges, files that are not there.
+"""
+
+from collections.abc import AsyncIterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cartdeck.instance import InstanceForm
+from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, ValueKind, encode_value
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.wire import Limits
+
+INLINE_BYTES: Final = Limits().inline_arguments
+_PATH_TAGS: Final = frozenset({"model-spec", "file-path"})
+"""Media tags of text that names a file: a Path stands for its text there, not for what it holds."""
+_PLAIN: Final = frozenset({str, bytes, int, float, bool})
+_STREAMED_KINDS: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES, ValueKind.JSON})
+
+
+@dataclass(slots=True)
+class ArgumentStream:
+    """An argument that is sent as a stream. `source` is bytes, a Path, or something to iterate over."""
+
+    definition: ArgumentDefinition
+    source: Any
+
+
+@dataclass(slots=True)
+class Prepared:
+    """The arguments of one call. `instance` is the canonical text of the instance arguments, defaults included."""
+
+    inline: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    streams: list[ArgumentStream] = field(default_factory=list[ArgumentStream])
+    instance: str = ""
+    is_complete: bool = True
+    """No argument stream follows the request."""
+
+
+def prepare(definition: CapDefinition, instance: InstanceForm, arguments: Mapping[str, Any]) -> Prepared:
+    """Check and encode a caller's arguments.
+
+    A value may be text, bytes, a number, whatever JSON takes, a Path (read as a stream; for an instance argument it is
+    the text of the path), or an iterable, also an async one, of parts or items. None means absent. Raises
+    UNKNOWN_ARGUMENT, MISSING_ARGUMENT, BAD_ARGUMENT, INVALID_TEXT or FILE_NOT_FOUND, naming the argument.
+    """
+    prepared = Prepared()
+    inline = prepared.inline
+    size = 0
+    for name, value in arguments.items():
+        one = definition.arguments.get(name) or definition.argument(name)
+        if value is None:
+            continue
+        if one.name in inline or any(stream.definition is one for stream in prepared.streams):
+            raise failure(Code.BAD_ARGUMENT, f"{one.name} is given twice, by both of its names", argument=one.name)
+        encoded = _encode_whole(one, value)
+        if encoded is None:
+            prepared.streams.append(ArgumentStream(one, value))
+        elif size + len(encoded) <= INLINE_BYTES or one.is_instance:
+            inline[one.name] = encoded
+            size += len(encoded)
+        else:
+            prepared.streams.append(ArgumentStream(one, encoded))
+    definition.check_complete([*inline, *(stream.definition.name for stream in prepared.streams)])
+    if size > INLINE_BYTES:
+        _make_room(definition, prepared, size)
+    prepared.instance = instance.text(inline)
+    prepared.is_complete = not prepared.streams
+    return prepared
+
+
+def _make_room(definition: CapDefinition, prepared: Prepared, size: int) -> None:
+    """Large instance arguments came behind others: those others become streams, the largest first."""
+    movable = [name for name in prepared.inline if not definition.arguments[name].is_instance]
+    for name in sorted(movable, key=lambda name: -len(prepared.inline[name])):
+        if size <= INLINE_BYTES:
+            return
+        data = prepared.inline.pop(name)
+        size -= len(data)
+        prepared.streams.append(ArgumentStream(definition.arguments[name], data))
+    if size > INLINE_BYTES:
+        largest = max(prepared.inline, key=lambda name: len(prepared.inline[name]))
+        raise failure(
+            Code.BAD_ARGUMENT,
+            f"The arguments that choose the instance are {size} bytes together; at most {INLINE_BYTES} fit. "
+            f"The largest is {largest}.",
+            argument=largest,
+        )
+
+
+def _encode_whole(one: ArgumentDefinition, value: Any) -> bytes | None:
+    """The bytes of a value that is there as a whole; None for one that is read or iterated over."""
+    if type(value) in _PLAIN and not one.is_sequence:  # nearly all of them; the checks below look up abstract classes
+        return encode_value(one, value)
+    if isinstance(value, Path):
+        if one.is_instance or not _PATH_TAGS.isdisjoint(one.media.tags):
+            return encode_value(one, str(value.expanduser().absolute()))
+        if one.kind not in _STREAMED_KINDS:
+            raise failure(
+                Code.BAD_ARGUMENT, f"{one.name} is {one.kind.value}, it cannot be read from a file",
+                argument=one.name,
+            )  # fmt: skip  # one thought
+        check_file(value, one.name)
+        return None
+    if one.is_sequence:
+        return None
+    if isinstance(value, AsyncIterable | Iterator):
+        if one.is_instance or one.kind not in _STREAMED_KINDS:
+            raise failure(Code.BAD_ARGUMENT, f"{one.name} is one value, it cannot be iterated over", argument=one.name)
+        return None
+    return encode_value(one, value)
+
+
+def check_file(path: Path, argument: str) -> None:
+    """Raises FILE_NOT_FOUND or BAD_ARGUMENT unless `path` can be read as a stream."""
+    path = path.expanduser()
+    if path.is_dir():
+        raise failure(Code.BAD_ARGUMENT, f"{path} is a folder; {argument} is read from a file", argument=argument)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise failure(Code.FILE_NOT_FOUND, f"{path} cannot be read: {error.strerror}", argument=argument) from None
+
+
+def prepare_peer(
+    definition: CapDefinition, instance: InstanceForm, encoded: Mapping[str, bytes], *, is_complete: bool
+) -> Prepared:
+    """The arguments of a peer call, as they came in its REQ, under their short names.
+
+    Streams may still follow, so what is required is left to the one who serves it; but an instance argument must be
+    here, since it decides where the call goes. Raises UNKNOWN_ARGUMENT, MISSING_ARGUMENT or what decoding finds.
+    """
+    named = {definition.argument(name).name: data for name, data in encoded.items()}
+    missing = [one for one in instance.arguments if one.required and one.name not in named]
+    if missing:
+        name = missing[0].name
+        raise failure(
+            Code.MISSING_ARGUMENT,
+            f"{definition.alias} needs {name} in the request itself, not as a stream: it chooses the instance",
+            argument=name,
+        )
+    return Prepared(inline=named, instance=instance.text(named), is_complete=is_complete)
+
+
+def prepare_instance(definition: CapDefinition, instance: InstanceForm, arguments: Mapping[str, Any]) -> Prepared:
+    """The instance arguments alone, of a call that is not made: for loading and unloading. Other known arguments are
+    passed over. Raises UNKNOWN_ARGUMENT or BAD_ARGUMENT."""
+    encoded: dict[str, bytes] = {}
+    for name, value in arguments.items():
+        one = definition.argument(name)
+        data = _encode_whole(one, value) if one.is_instance and value is not None else None
+        if data is not None:
+            encoded[one.name] = data
+    return Prepared(inline=encoded, instance=instance.text(encoded))

@@ -1,0 +1,154 @@
+"""Owns the engine for callers that do not await: the same names, from any thread.
+
+It does not know calls or sessions: it hands each step to the loop of an engine that runs in a thread of its own.
+"""
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from cartdeck.call import Call
+from cartdeck.discovery import BrokenCartridge
+from cartdeck.engine import Engine
+from cartdeck.events import Event, Result
+from cartdeck.settings import Settings
+from cartdeck.status import CapEntry, CartridgeStatus
+
+T = TypeVar("T")
+
+
+class BlockingCall:
+    """A call, for one thread at a time: a context manager to iterate over. Leaving it early cancels the call."""
+
+    def __init__(self, engine: "BlockingEngine", call: Call) -> None:
+        self._engine = engine
+        self._call = call
+
+    def __enter__(self) -> Self:
+        self._engine.on_loop(self._call.begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel("the caller left the call")
+
+    def __iter__(self) -> Iterator[Event]:
+        # A batch for each hop between the threads, since a hop costs more than an event.
+        while batch := self._engine.wait_for(self._call.next_events()):
+            yield from batch
+
+    @property
+    def result(self) -> Result:
+        """What the call gave, once the iteration has come to its end. Raises the call's error if it failed."""
+        return self._call.result
+
+    def cancel(self, reason: str = "the caller cancelled it") -> None:
+        """Give the call up; it ends with CANCELLED. Does nothing after the end, or when the engine is closed."""
+        with contextlib.suppress(RuntimeError):  # the portal is closed, and the call with it
+            self._engine.on_loop(self._call.cancel, reason)
+
+
+class BlockingEngine:
+    """An engine whose methods block. Made by `open`."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._engine = Engine(settings)
+        self._exits = ExitStack()
+        self._portal: BlockingPortal | None = None
+
+    def __enter__(self) -> Self:
+        options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
+        with ExitStack() as exits:
+            self._portal = exits.enter_context(start_blocking_portal("asyncio", options, name="cartdeck-engine"))
+            exits.enter_context(self._portal.wrap_async_context_manager(self._engine))
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exits.__exit__(kind, error, trace)
+        self._portal = None
+
+    def close(self) -> None:
+        """End every call and every process; for one who cannot use `with`."""
+        self.__exit__(None, None, None)
+
+    # -- between the threads
+
+    def on_loop(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run a plain function on the engine's loop."""
+        return self._open_portal().call(function, *arguments)
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the engine's loop and wait. A KeyboardInterrupt here cancels it there, so that a Ctrl-C leaves
+        nothing behind that still waits."""
+
+        async def run() -> T:
+            return await work
+
+        future: Future[T] = self._open_portal().start_task_soon(run)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+            raise
+
+    def _open_portal(self) -> BlockingPortal:
+        if self._portal is None:
+            raise RuntimeError("the engine is not open: use `with cartdeck.open() as engine`")
+        return self._portal
+
+    # -- the engine's names
+
+    def call(
+        self,
+        cap: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        keep_bytes: int | None = None,
+    ) -> BlockingCall:
+        """As `Engine.call`: `with engine.call(...) as call: for event in call: ...`, then `call.result`."""
+        return BlockingCall(self, self._engine.call(cap, arguments, timeout_s=timeout_s, keep_bytes=keep_bytes))
+
+    def run(self, cap: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Result:
+        """As `Engine.run`. A KeyboardInterrupt cancels the call."""
+        return self.wait_for(self._engine.run(cap, arguments, timeout_s=timeout_s))
+
+    def load(self, target: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
+        """As `Engine.load`."""
+        self.wait_for(self._engine.load(target, arguments, timeout_s=timeout_s))
+
+    def unload(self, target: str | None = None, arguments: Mapping[str, Any] | None = None) -> int:
+        """As `Engine.unload`."""
+        return self.wait_for(self._engine.unload(target, arguments))
+
+    def reset(self, cartridge: str | None = None) -> int:
+        """As `Engine.reset`."""
+        return self.on_loop(self._engine.reset, cartridge)
+
+    def caps(self) -> list[CapEntry]:
+        """As `Engine.caps`."""
+        return self.on_loop(self._engine.caps)
+
+    def cartridges(self) -> list[CartridgeStatus]:
+        """As `Engine.cartridges`."""
+        return self.on_loop(self._engine.cartridges)
+
+    def broken(self) -> list[BrokenCartridge]:
+        """As `Engine.broken`."""
+        return self.on_loop(self._engine.broken)
+
+
+def open(settings: Settings | None = None) -> BlockingEngine:  # read as `cartdeck.open()`
+    """An engine for callers that do not await: `with cartdeck.open() as engine: engine.run(...)`."""
+    return BlockingEngine(settings)

@@ -1,0 +1,231 @@
+"""Owns the engine: its life, and the public ways in. It is the only switch between callers and cartridges.
+
+It does not know processes or frames; those are the pool's and the sessions'.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import anyio.to_thread
+
+from cartdeck.arguments import Prepared, prepare, prepare_instance
+from cartdeck.call import Call
+from cartdeck.clock import Clock
+from cartdeck.discovery import BrokenCartridge, Discovery, discover
+from cartdeck.events import Result
+from cartdeck.forward import Forward, parent_of
+from cartdeck.policy import SessionKey
+from cartdeck.pool import Pool
+from cartdeck.request import Request
+from cartdeck.router import Route, Router
+from cartdeck.session import Session
+from cartdeck.settings import Settings, load_settings
+from cartdeck.status import CapEntry, CartridgeStatus
+from cartdeck.visit import Visit
+from cartdeck_protocol.caps import UNIVERSAL_CAPS
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.wire import RequestReceived
+
+
+class Engine:
+    """Runs caps in cartridges. An async context manager; all of it belongs to the loop in which it was entered.
+
+    Without `settings` they are read from the configuration file when the engine is entered.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._given_settings = settings
+        self._is_open = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tick_handle: asyncio.TimerHandle | None = None
+        self._discovery = Discovery()
+        self.settings: Settings
+        self.loop: asyncio.AbstractEventLoop
+        self.clock: Clock
+        self.router: Router
+        self.pool: Pool
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        self.settings = self._given_settings or load_settings()
+        self.loop = asyncio.get_running_loop()
+        tick_s = self.settings.call.tick_s
+        self.clock = Clock(self.loop.time(), tick_s=tick_s)
+        self.pool = Pool(self.settings, self.clock, on_peer_call=self._on_peer_call)
+        await self.discover()
+        self._is_open = True
+        self._tick_handle = self.loop.call_later(tick_s, self._tick)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every call with ABORTED and every process by the ladder. Bounded by the settings `stop`; a caller that
+        is cancelled meanwhile does not cut it short."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._tick_handle is not None:
+            self._tick_handle.cancel()
+        closing = self.loop.create_task(self._close())
+        cancelled: asyncio.CancelledError | None = None
+        with anyio.CancelScope(shield=True):  # keeps anyio's cancellations away; asyncio's own come once each
+            while not closing.done():
+                try:
+                    await asyncio.shield(closing)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    async def _close(self) -> None:
+        await self.pool.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def check_open(self) -> None:
+        """Raises ABORTED outside of the engine's context."""
+        if not self._is_open:
+            raise failure(Code.ABORTED, "the engine is not open: use `async with cartdeck.Engine() as engine`")
+
+    async def discover(self) -> None:
+        """Look for cartridges anew. Sessions that run go on; failures are kept for an unchanged manifest alone."""
+        before = {cartridge.name: cartridge.manifest for cartridge in self._discovery.cartridges}
+        # In a worker thread: it reads files, and may run a program that prints its manifest.
+        self._discovery = await anyio.to_thread.run_sync(discover, self.settings)
+        self.router = Router(self._discovery.cartridges, self.settings.prefer)
+        for cartridge in self._discovery.cartridges:
+            if before.get(cartridge.name, cartridge.manifest) != cartridge.manifest:
+                self.pool.reset(cartridge.name)
+
+    def _tick(self) -> None:
+        self.pool.tick(self.clock.tick(self.loop.time()))
+        self._tick_handle = self.loop.call_later(self.settings.call.tick_s, self._tick)
+
+    # -- calls
+
+    def call(
+        self,
+        cap: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        keep_bytes: int | None = None,
+    ) -> Call:
+        """A call of `cap` (a URN, or an alias alone), to be used as `async with engine.call(...) as call`.
+
+        Entering it routes and checks: what is wrong with the cap or an argument is raised there. `timeout_s` bounds
+        the whole call, waiting included. `keep_bytes` is how much of the output the result keeps.
+        """
+        keep = self.settings.call.keep_bytes if keep_bytes is None and self._is_open else keep_bytes
+        return Call(self, cap, arguments or {}, timeout_s=timeout_s, keep_bytes=keep)
+
+    async def run(
+        self, cap: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Result:
+        """Run `cap` to its end and give its result, all of it. A caller that is cancelled cancels the call."""
+        call = Call(self, cap, arguments or {}, timeout_s=timeout_s, keep_bytes=None)
+        call.begin()
+        try:
+            return await call.collect()
+        finally:
+            call.cancel("the caller left")  # does nothing after the end
+
+    def submit(self, request: Request, route: Route, prepared: Prepared) -> None:
+        """Send a request on its way. Raises what refuses it at the door."""
+        request.route = route
+        request.prepared = prepared
+        request.key = SessionKey(route.cartridge.name, prepared.instance)
+        self.pool.enter(request)
+
+    def place(self, request: Request, route: Route, arguments: Mapping[str, Any]) -> None:
+        """`submit` for a caller's own arguments, checked first."""
+        self.submit(request, route, prepare(route.definition, route.instance, arguments))
+
+    def _on_peer_call(self, session: Session, event: RequestReceived) -> None:
+        connection = session.connection
+        try:
+            Forward(self, session, event.exchange, parent_of(session, event)).submit(event)
+        except CartdeckError as error:
+            connection.fail(event.exchange, error)
+            session.flush_soon()
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run `work` in a task of the engine's, ended with it."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- sessions
+
+    async def load(
+        self, target: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Start the session that a call of `target` (a cap, or a cartridge by its name) with these instance arguments
+        would use, and wait until it is ready. The instance itself is loaded by the cartridge with its first call."""
+        self.check_open()
+        route, prepared = self._instance_of(target, arguments or {})
+        visit = Visit(self.loop)
+        self.submit(visit, route, prepared)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await visit.answer
+        except TimeoutError:
+            raise failure(Code.TIMED_OUT, f"{visit.key} was not ready within {timeout_s:g} s") from None
+        finally:
+            self.pool.leave(visit)
+
+    async def unload(self, target: str | None = None, arguments: Mapping[str, Any] | None = None) -> int:
+        """End sessions: of one cap with these instance arguments; of a cartridge by its name; all without a target.
+
+        Calls that are open there finish first. How many sessions there were.
+        """
+        self.check_open()
+        keys = [session.key for session in self.pool.sessions]
+        if target is not None and self.router.of_cartridge(target) is not None and not arguments:
+            keys = [key for key in keys if key.cartridge == target]
+        elif target is not None:
+            route, prepared = self._instance_of(target, arguments or {})
+            keys = [SessionKey(route.cartridge.name, prepared.instance)]
+        return await self.pool.unload(keys)
+
+    def _instance_of(self, target: str, arguments: Mapping[str, Any]) -> tuple[Route, Prepared]:
+        route = self.router.of_cartridge(target) or self.router.route_text(target, arguments)
+        return route, prepare_instance(route.definition, route.instance, arguments)
+
+    def reset(self, cartridge: str | None = None) -> int:
+        """Forget failures, so that a quarantined session may start again. How many there were."""
+        self.check_open()
+        return self.pool.reset(cartridge)
+
+    # -- what is there
+
+    def caps(self) -> list[CapEntry]:
+        """The caps of all cartridges, without those that every cartridge serves."""
+        return [
+            CapEntry(cartridge.name, definition, cartridge.is_available)
+            for cartridge in self._discovery.cartridges
+            for definition in cartridge.manifest.caps
+            if definition.alias not in UNIVERSAL_CAPS
+        ]
+
+    def cartridges(self) -> list[CartridgeStatus]:
+        """The cartridges found, with their sessions."""
+        statuses = self.pool.statuses()
+        return [
+            CartridgeStatus(cartridge, tuple(one for one in statuses if one.key.cartridge == cartridge.name))
+            for cartridge in self._discovery.cartridges
+        ]
+
+    def broken(self) -> list[BrokenCartridge]:
+        """The declarations that led to no usable cartridge."""
+        return list(self._discovery.broken)

@@ -1,0 +1,143 @@
+"""Owns the way of a caller's large or growing arguments into their streams.
+
+It does not know sessions. What is there as a whole goes in at once, without a task; a file or an iterable is fed by a
+task of its own, while outputs are read.
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+from cartdeck.arguments import ArgumentStream
+from cartdeck_protocol.caps import ArgumentDefinition, check_value
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.wire import OutStream, encode_item
+
+_READ_BYTES: Final = 1024 * 1024
+"""A file is read by a worker thread; a hop costs 40 µs, so it brings a whole pipe's worth."""
+_HIGH_WATER_BYTES: Final = 1024 * 1024
+"""So much may wait in a stream before its source is asked for more."""
+_BATCH_S: Final = 0.002
+"""A worker thread asks a plain iterator for items for so long, then hands them over: a slow source's items are sent
+one by one, a fast one's do not pay for a thread hop each."""
+_SMALL_SEQUENCE: Final = 64
+"""A list of at most so many items is encoded at once: a task costs more than that."""
+
+
+class Feed:
+    """One argument stream of one call. `flush` sends what was written."""
+
+    def __init__(self, stream: OutStream, argument: ArgumentStream, flush: Callable[[], None]) -> None:
+        self._stream = stream
+        self._definition = argument.definition
+        self._source = argument.source
+        self._flush = flush
+        self._waiter: asyncio.Future[None] | None = None
+
+    def feed_at_once(self) -> bool:
+        """Write a source that is there as a whole. False for one that needs `run`."""
+        source = self._source
+        if isinstance(source, bytes) and not self._definition.is_sequence:
+            self._stream.write(source)
+        elif self._definition.is_sequence and isinstance(source, list | tuple):
+            items = cast("list[Any]", source)
+            if len(items) > _SMALL_SEQUENCE or any(isinstance(item, Path) for item in items):
+                return False
+            for item in items:
+                self._stream.write(self._encode(item))
+        elif self._definition.is_sequence and isinstance(source, str | bytes | Mapping | int | float):
+            self._stream.write(self._encode(source))  # one item
+        else:
+            return False
+        self._stream.close()
+        return True
+
+    async def run(self) -> None:
+        """Feed the source to its end. Raises BAD_ARGUMENT for what it gives or raises; the stream's own error when
+        the call is over."""
+        source: Any = self._source
+        try:
+            if isinstance(source, Path) and not self._definition.is_sequence:
+                await self._feed_file(source)
+            elif isinstance(source, AsyncIterable):
+                async for item in cast("AsyncIterable[Any]", source):
+                    await self._put(item)
+            else:
+                is_one = isinstance(source, Path) or not isinstance(source, Iterable)
+                items: Iterable[Any] = [source] if is_one else cast("Iterable[Any]", source)
+                await self._feed_iterator(iter(items))
+        except CartdeckError:
+            raise
+        except Exception as error:
+            name = self._definition.name
+            message = f"the source of {name} failed with {type(error).__name__}: {error}"
+            raise failure(Code.BAD_ARGUMENT, message, argument=name) from error
+        self._stream.close()
+        self._flush()
+
+    async def _feed_file(self, path: Path) -> None:
+        with await asyncio.to_thread(_open, path) as file:
+            while data := await asyncio.to_thread(file.read, _READ_BYTES):
+                self._stream.write(data)
+                self._flush()
+                await self._wait_for_room()
+
+    async def _feed_iterator(self, iterator: Iterator[Any]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            items, is_done = await asyncio.to_thread(_pull, iterator, loop.time)
+            for item in items:
+                await self._put(item)
+            if is_done:
+                return
+
+    async def _put(self, item: Any) -> None:
+        if isinstance(item, Path):
+            item = await asyncio.to_thread(item.expanduser().read_bytes)
+        self._stream.write(self._encode(item))
+        self._flush()
+        await self._wait_for_room()
+
+    def _encode(self, item: Any) -> bytes:
+        return encode_element(self._definition, item)
+
+    async def _wait_for_room(self) -> None:
+        stream = self._stream
+        while stream.pending_bytes >= _HIGH_WATER_BYTES and stream.error is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            stream.on_writable = self._wake
+            await self._waiter
+        if stream.error is not None:
+            raise stream.error
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def encode_element(definition: ArgumentDefinition, item: Any) -> bytes:
+    """One item of a sequence, or one part of a byte stream. BAD_ARGUMENT says what was wanted."""
+    if definition.is_sequence:
+        return encode_item(check_value(definition, item))
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(cast("bytes", item))
+    message = f"a part of {definition.name} must be bytes or text, found {type(item).__name__}"
+    raise failure(Code.BAD_ARGUMENT, message, argument=definition.name)
+
+
+def _open(path: Path) -> BinaryIO:
+    return path.expanduser().open("rb")
+
+
+def _pull(iterator: Iterator[Any], now: Callable[[], float]) -> tuple[list[Any], bool]:
+    """The next items, and whether that was all. Runs in a worker thread."""
+    until_s = now() + _BATCH_S
+    items: list[Any] = []
+    for item in iterator:
+        items.append(item)
+        if now() >= until_s:
+            return items, False
+    return items, True

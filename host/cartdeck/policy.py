@@ -1,0 +1,163 @@
+"""Owns the decisions about sessions: whom to start, refuse, evict, let wait, and when a failed one may start again.
+
+It does not know processes, clocks or tasks: state and event go in, a decision comes out, and the pool carries it out.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from cartdeck.settings import RestartSettings
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+
+class SessionKey(NamedTuple):
+    """What makes two calls share a process: the cartridge, and the instance arguments in canonical form.
+
+    `instance` is "" for a cartridge that holds no instance. A tuple, since it is hashed twice for every call.
+    """
+
+    cartridge: str
+    instance: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cartridge}[{self.instance}]" if self.instance else self.cartridge
+
+
+# -- when a session that failed may start again
+
+
+@dataclass(slots=True, frozen=True)
+class Failures:
+    """The failures of one session key since its last answer. A new record is made for each change."""
+
+    count: int
+    retry_at_s: float
+    """On the loop's clock."""
+    first: CartdeckError
+    is_quarantined: bool
+
+
+def after_failure(before: Failures | None, error: CartdeckError, *, now_s: float, limits: RestartSettings) -> Failures:
+    """A process of this key failed before its first answer.
+
+    The pauses are first_s, twice that, and so on up to longest_s; the last failure allowed ends in quarantine.
+    """
+    if before is None:
+        before = Failures(0, now_s, error, is_quarantined=False)
+    # the exponent is bounded so that a large count cannot overflow the float
+    pause_s = min(limits.first_s * 2.0 ** min(before.count, 32), limits.longest_s)
+    count = before.count + 1
+    return replace(before, count=count, retry_at_s=now_s + pause_s, is_quarantined=count >= limits.quarantine_after)
+
+
+def refusal(key: SessionKey, failures: Failures | None, *, now_s: float) -> CartdeckError | None:
+    """Why no process of this key may start now; None when one may.
+
+    During a pause the error is the first failure's own, so that every caller reads the cause; `details` holds
+    `retry_after_s`.
+    """
+    if failures is None:
+        return None
+    first = failures.first
+    details = {**first.details, "failures": failures.count, "first_error": first.code_name}
+    if failures.is_quarantined:
+        return failure(
+            Code.QUARANTINED,
+            f"{key} failed {failures.count} times in a row before its first answer and is not started again. "
+            f"The first error was {first.code_name}: {first.message}",
+            details=details,
+        )
+    wait_s = failures.retry_at_s - now_s
+    if wait_s <= 0:
+        return None
+    return failure(
+        first.code,
+        f"{key} failed {failures.count} times before its first answer; the next try is in {wait_s:.0f} s. "
+        f"The first error was: {first.message}",
+        phase=first.phase,
+        details={**details, "retry_after_s": round(wait_s, 3)},
+    )
+
+
+# -- where an instance goes when the places are taken
+
+
+class Action(Enum):
+    START = "start"
+    EVICT = "evict"
+    WAIT = "wait"
+    DEADLOCK = "deadlock"
+
+
+@dataclass(slots=True)
+class Seat:
+    """One of the limited places for instances, as the policy sees it."""
+
+    key: SessionKey
+    is_loading: bool
+    """Starting, or before its first answer: never evicted."""
+    is_ending: bool
+    """Its process is on its way out: the place is free soon."""
+    open_requests: int
+    """Calls open or waiting there."""
+    used_at_s: float
+    """When its last call ended."""
+    is_stuck: bool
+    """It is busy until the call that wants a place ends: see `is_stuck`."""
+
+
+@dataclass(slots=True, frozen=True)
+class Placement:
+    action: Action
+    victim: SessionKey | None = None
+
+
+_START: Final = Placement(Action.START)
+_WAIT: Final = Placement(Action.WAIT)
+_DEADLOCK: Final = Placement(Action.DEADLOCK)
+
+
+def place(seats: Iterable[Seat], *, limit: int) -> Placement:
+    """Where one more instance goes: a free place, the place of the idle one unused for longest, or the queue.
+
+    When every place is busy until the asking call itself ends, waiting would never end: DEADLOCK.
+    """
+    taken = list(seats)
+    if len(taken) < limit:
+        return _START
+    if any(seat.is_ending for seat in taken):
+        return _WAIT
+    idle = [seat for seat in taken if not seat.is_loading and not seat.open_requests]
+    if idle:
+        return Placement(Action.EVICT, min(idle, key=lambda seat: seat.used_at_s).key)
+    return _DEADLOCK if all(seat.is_stuck for seat in taken) else _WAIT
+
+
+@dataclass(slots=True, frozen=True)
+class Lease:
+    """One call open at a session, as far as waiting for it matters."""
+
+    is_own: bool
+    """It belongs to the asking call's own chain, so it ends only after the asking call."""
+    waits_for: frozenset[SessionKey]
+    """The sessions at whose doors its peer calls wait; empty when it can go on by itself."""
+
+
+def is_stuck(key: SessionKey, leases: Callable[[SessionKey], Collection[Lease]]) -> bool:
+    """Whether no call open at `key` can end before the asking call does.
+
+    A call cannot when it is of the asking chain, or when a peer call of its own waits at a session that is stuck. A
+    ring of sessions that wait for one another counts as stuck. A session with no open call is not.
+    """
+    seen: set[SessionKey] = set()
+
+    def look(at: SessionKey) -> bool:
+        if at in seen:
+            return True
+        seen.add(at)
+        open_there = leases(at)
+        return bool(open_there) and all(one.is_own or any(look(door) for door in one.waits_for) for one in open_there)
+
+    return look(key)

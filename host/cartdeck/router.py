@@ -1,0 +1,151 @@
+"""Owns the choice of the cartridge that serves a request.
+
+It does not know processes: it looks at manifests, the model spec and the settings.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from cartdeck.discovery import Cartridge
+from cartdeck.instance import InstanceForm, instance_forms
+from cartdeck.near import near_names
+from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, CapUrn, UrnError, closeness
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+
+@dataclass(slots=True, frozen=True)
+class Route:
+    """The cartridge that was chosen, and its own definition of the cap."""
+
+    cartridge: Cartridge
+    definition: CapDefinition
+    instance: InstanceForm
+    urn: str
+    """The cap's own URN, as text: what the request names on the wire."""
+
+
+def _routes_of(cartridge: Cartridge) -> Iterator[Route]:
+    forms = instance_forms(cartridge.manifest.caps)
+    for cap in cartridge.manifest.caps:
+        yield Route(cartridge, cap, forms[cap.alias], str(cap.urn))
+
+
+def parse_cap(text: str) -> CapUrn:
+    """The cap that a caller names: a URN, or an alias alone. Raises BAD_ARGUMENT with the position of the fault."""
+    if text[:4].lower() != "cap:":
+        text = f"cap:{text}"
+    try:
+        return CapUrn.parse(text)
+    except UrnError as error:
+        raise failure(Code.BAD_ARGUMENT, f"{text!r} is no cap: {error}", argument="cap") from None
+
+
+class Router:
+    """The caps of all cartridges found. Made anew when discovery ran again."""
+
+    def __init__(self, cartridges: Iterable[Cartridge], prefer: Sequence[str]) -> None:
+        self.routes = [route for cartridge in cartridges for route in _routes_of(cartridge)]
+        self._preference = {name: place for place, name in enumerate(prefer)}
+        # A repeated request costs one dictionary look-up for what its text alone decides.
+        self._serving: dict[CapUrn, tuple[list[Route], list[Route]]] = {}
+
+    def of_cartridge(self, name: str) -> Route | None:
+        """The cap of a cartridge that says most about its instance; None where no cartridge has that name."""
+        routes = [route for route in self.routes if route.cartridge.name == name]
+        return max(routes, key=lambda route: len(route.instance.arguments), default=None)
+
+    def route_text(self, cap: str, arguments: Mapping[str, Any]) -> Route:
+        """`route` for a cap as text."""
+        return self.route(parse_cap(cap), arguments)
+
+    def route(self, cap: CapUrn, arguments: Mapping[str, Any]) -> Route:
+        """The cartridge for a call of `cap` with `arguments`.
+
+        The closest specificity wins, then the cartridge whose `accepts` fits the model spec, then the order of the
+        setting `prefer`. Raises NO_SUCH_CAP, CARTRIDGE_UNAVAILABLE or AMBIGUOUS_CAP.
+        """
+        found = self._serving.get(cap)
+        if found is None:
+            if len(self._serving) > 4096:  # requests may come from outside: what is remembered is bounded
+                self._serving.clear()
+            found = self._serving[cap] = self._closest(cap)
+        candidates, unavailable = found
+        if len(candidates) == 1:
+            return candidates[0]
+        if not candidates:
+            raise self._nothing_for(cap, unavailable)
+        ranked = sorted((self._rank(route, arguments), place) for place, route in enumerate(candidates))
+        (best, place), (second, rival) = ranked[:2]
+        # Any cartridge answers a universal cap alike, so a tie there is no question for the caller.
+        if best == second and candidates[place].definition.alias not in UNIVERSAL_CAPS:
+            raise _ambiguous(cap, candidates[place], candidates[rival])
+        return candidates[place]
+
+    def _closest(self, cap: CapUrn) -> tuple[list[Route], list[Route]]:
+        """The available candidates of the closest specificity, and every unavailable one."""
+        serving = [route for route in self.routes if route.definition.urn.serves(cap)]
+        available = [route for route in serving if route.cartridge.is_available]
+        distances = [closeness(route.definition.urn, cap) for route in available]
+        closest = [r for r, distance in zip(available, distances, strict=True) if distance == min(distances)]
+        return closest, [route for route in serving if not route.cartridge.is_available]
+
+    def _rank(self, route: Route, arguments: Mapping[str, Any]) -> tuple[int, int]:
+        return _fit(route, arguments), self._preference.get(route.cartridge.name, len(self._preference))
+
+    def _nothing_for(self, cap: CapUrn, unavailable: list[Route]) -> CartdeckError:
+        if unavailable:
+            cartridge = unavailable[0].cartridge
+            return failure(
+                Code.CARTRIDGE_UNAVAILABLE,
+                f"{cap} is served by the cartridge {cartridge.name}, which lacks {cartridge.missing_text}.",
+                details={"cartridge": cartridge.name, "install": [need.install for need in cartridge.missing]},
+            )
+        near = near_names(_alias_of(cap), (route.definition.alias for route in self.routes))
+        message = f"No cartridge serves {cap}."
+        if near:
+            message += f" Near it: {', '.join(near)}."
+        elif not self.routes:
+            message += " No cartridge was found at all."
+        return failure(Code.NO_SUCH_CAP, message, details={"near": near})
+
+
+def _fit(route: Route, arguments: Mapping[str, Any]) -> int:
+    """How well the cartridge's `accepts` fits the model: 0 by a pattern, 1 where it takes any, 2 by no pattern."""
+    patterns = route.cartridge.manifest.accepts
+    if not patterns:
+        return 1
+    spec = model_spec(route.definition, arguments)
+    return 0 if spec is not None and any(fnmatchcase(spec, pattern) for pattern in patterns) else 2
+
+
+def model_spec(definition: CapDefinition, arguments: Mapping[str, Any]) -> str | None:
+    """The model spec of a call as text: what the caller gave, or the definition's default; None without either."""
+    model = definition.arguments.get("model")
+    if model is None:
+        return None
+    given = next((arguments[name] for name in ("model", str(model.media)) if name in arguments), None)
+    if given is None:
+        given = model.default if model.has_default else None
+    if isinstance(given, Mapping):
+        fields = cast("Mapping[str, Any]", given)
+        given = f"{fields.get('repo_id', '')}:{fields.get('filename') or ''}"
+    if isinstance(given, bytes):
+        given = given.decode("utf-8", "replace")
+    return None if given is None else str(given)
+
+
+def _alias_of(cap: CapUrn) -> str:
+    """What names the cap, for the search of near ones: its longest tag, since backends are short."""
+    return max(cap.tags, key=len, default=str(cap))
+
+
+def _ambiguous(cap: CapUrn, one: Route, other: Route) -> CartdeckError:
+    names = sorted((one.cartridge.name, other.cartridge.name))
+    return failure(
+        Code.AMBIGUOUS_CAP,
+        f"{names[0]} and {names[1]} both serve {cap}, and nothing decides between them: "
+        f"{one.definition.urn} and {other.definition.urn}.",
+        details={"candidates": names},
+    )
