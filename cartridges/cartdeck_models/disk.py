@@ -15,7 +15,7 @@ from cartdeck_models.task import size_text
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
 
 
 def check_room(folder: Path, need_bytes: int, *, what: str) -> None:

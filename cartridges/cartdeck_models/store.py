@@ -11,59 +11,14 @@ Content appears under its final name by one rename, complete and on disk: a read
 """
 
 import contextlib
-import hashlib
-import json
 import os
 import stat
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
 
 from cartdeck_models.disk import sync_folder
+from cartdeck_models.record import Record, StoredFile, record_from_json
 from cartdeck_models.staging import staging_folder, sweep
-
-RECORD_FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of a model: its path inside the model (its name, for a model of one file), size in bytes and sha256."""
-
-    path: str
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a model spec gave. `sha256` is the file's, or a folder's tree digest; `verified` is when it was checked."""
-
-    spec: str
-    source: str
-    revision: str | None
-    name: str
-    is_folder: bool
-    sha256: str
-    files: tuple[StoredFile, ...]
-    verified: str
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.files)
-
-
-def tree_digest(files: Iterable[StoredFile]) -> str:
-    """The sha256 of the lines `SHA256  PATH` of all files in the order of their paths: what `sha256sum` would list."""
-    lines = [f"{file.sha256}  {file.path}\n" for file in sorted(files, key=lambda file: file.path)]
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def now_text() -> str:
-    """Now, as records write it: UTC, ISO 8601, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Store:
@@ -94,8 +49,8 @@ class Store:
         """The record of `key` if all its files are there in their recorded sizes; None otherwise."""
         path = self._record_path(key)
         try:
-            record = _record_from_json(path.read_bytes())
-        except (OSError, ValueError, TypeError, KeyError):
+            record = record_from_json(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
             return None
         if not all(_has_size(self.file_path(record, file), file.size_bytes) for file in record.files):
             return None
@@ -127,11 +82,9 @@ class Store:
                 raise
 
     def _write_record(self, key: str, record: Record, folder: Path) -> None:
-        values = {"format": RECORD_FORMAT, **asdict(record)}
         staged = folder / "record.json"
         with staged.open("w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(values, file, indent=2, sort_keys=True, ensure_ascii=False)
-            file.write("\n")
+            file.write(record.to_json())
             file.flush()
             os.fsync(file.fileno())
         staged.replace(self._record_path(key))
@@ -147,11 +100,3 @@ def _has_size(path: Path, size_bytes: int) -> bool:
     except OSError:
         return False
     return stat.S_ISREG(found.st_mode) and found.st_size == size_bytes
-
-
-def _record_from_json(data: bytes) -> Record:
-    values = cast("dict[str, Any]", json.loads(data.decode("utf-8", "surrogateescape")))
-    if values.pop("format") != RECORD_FORMAT:
-        raise ValueError("the record has another format")
-    files = tuple(StoredFile(**file) for file in values.pop("files"))
-    return Record(files=files, **values)

@@ -51,7 +51,7 @@ class Meter:
     """Turns counted bytes into a message: what, how much of how much, how fast, how long still."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self._marks: deque[tuple[float, int]] = deque()
 
     def message(self, work: int, total: int | None, *, now_s: float | None = None) -> str:
@@ -62,7 +62,7 @@ class Meter:
         self._marks.append((now_s, work))
         while now_s - self._marks[0][0] > RATE_WINDOW_S and len(self._marks) > 2:
             self._marks.popleft()
-        text = f"{self._name}: {size_of_text(work, total)}"
+        text = f"{self.name}: {size_of_text(work, total)}"
         rate = self._rate()
         if rate > 0 and work != total:
             text += f", {size_text(rate)}/s"

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from cartdeck_models.file_name import check_relative, unsafe
 from cartdeck_models.near_name import near_names, near_sentence
-from cartdeck_models.store import StoredFile
+from cartdeck_models.record import StoredFile
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 STEP_BYTES = 1024 * 1024
@@ -91,17 +91,23 @@ def _record_hashes(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
     names = [name for name in members if name.endswith(".dist-info/RECORD") and name.count("/") == 1]
     if len(names) != 1 or members[names[0]].file_size > MAX_RECORD_BYTES:
         return {}
-    hashes: dict[str, str] = {}
     with _zip_errors(names[0]):
         text = archive.read(names[0]).decode("utf-8", "replace")
-    for row in csv.reader(io.StringIO(text)):
-        algorithm, _, value = row[1].partition("=") if len(row) > 1 else ("", "", "")
-        if algorithm == "sha256":
-            try:
-                hashes[row[0]] = base64.urlsafe_b64decode(value + "==").hex()
-            except ValueError:
-                continue
-    return hashes
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text)) if len(row) > 1]
+    except csv.Error:
+        return {}
+    return {row[0]: digest for row in rows if (digest := _sha256_of(row[1]))}
+
+
+def _sha256_of(field: str) -> str | None:
+    """The hexadecimal digits in RECORD's `sha256=BASE64`; None for anything else."""
+    algorithm, _, value = field.partition("=")
+    try:
+        digest = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return None
+    return digest.hex() if algorithm == "sha256" and len(digest) == hashlib.sha256().digest_size else None
 
 
 def selected(wheel: Wheel, paths: Sequence[str]) -> list[str]:
