@@ -1,6 +1,6 @@
 """The wire: length-framed msgpack between a host and a cartridge, as a library without I/O."""
 
-from cartdeck_protocol.wire.connection import Connection, encode_heartbeat
+from cartdeck_protocol.wire.connection import Connection
 from cartdeck_protocol.wire.events import (
     ArgumentsEnded,
     CancelReceived,
@@ -25,6 +25,7 @@ from cartdeck_protocol.wire.frames import Buffer
 from cartdeck_protocol.wire.items import ItemDecoder, encode_item
 from cartdeck_protocol.wire.kinds import API_VERSION, PROTOCOL_VERSION, Key, Kind
 from cartdeck_protocol.wire.limits import MAX_CONTROL_BACKLOG, Limits
+from cartdeck_protocol.wire.messages import encode_heartbeat
 from cartdeck_protocol.wire.sender import Role
 from cartdeck_protocol.wire.stream import InStream, OutStream
 from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError

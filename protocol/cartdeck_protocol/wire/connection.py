@@ -4,8 +4,6 @@ It knows no clock, no descriptor, no task and no lock. Both ends run this code w
 """
 
 from cartdeck_protocol.wire.events import Event
-from cartdeck_protocol.wire.frames import encode
-from cartdeck_protocol.wire.kinds import Kind
 from cartdeck_protocol.wire.limits import Limits
 from cartdeck_protocol.wire.reception import Reception
 from cartdeck_protocol.wire.sender import Role, Sender
@@ -43,9 +41,3 @@ class Connection(Sender):
     def is_between_frames(self) -> bool:
         """False when the bytes so far end inside a frame: an end of file now is a cut."""
         return self._reception.is_between_frames
-
-
-def encode_heartbeat(*, rss_bytes: int, open_requests: int, stragglers: int, strays: int) -> bytes:
-    """A HEARTBEAT frame. It needs no connection, so that a timer thread can make one."""
-    meta = {"rss_bytes": rss_bytes, "open_requests": open_requests, "stragglers": stragglers, "strays": strays}
-    return encode({1: int(Kind.HEARTBEAT), 2: 0, 5: meta})

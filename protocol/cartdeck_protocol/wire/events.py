@@ -85,7 +85,8 @@ class Failed:
 class ExchangeDamaged:
     """The other end broke the protocol inside this exchange; it is over for this end, the others go on.
 
-    The answer (ERR as responder, CANCEL as requester) is already in the outgoing bytes.
+    The answer is already in the outgoing bytes: ERR as responder, and nothing more comes; CANCEL as requester, and the
+    terminal still comes, unless it was the terminal itself that is damaged (`exchange.is_open` says it).
     """
 
     exchange: Exchange

@@ -5,7 +5,7 @@ It does not know frames or bytes; the connection moves it from state to state.
 
 from typing import Any
 
-from cartdeck_protocol.errors import CartdeckError
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire.stream import InStream, OutStream
 
 
@@ -27,19 +27,22 @@ class Exchange:
         """Everything but the terminal is passed over."""
         self.their_end = False
         """The requester's END is here, or REQ said that nothing follows."""
-        self.end_waiting: dict[str, Any] | None = None
-        """The meta of an END that waits until this end's streams have left."""
+        self.end_waiting: bytes | None = None
+        """This end has said END: the frame, which waits until this end's streams have left; empty when REQ said it."""
         self.next_stream = 0
         self.total_in = 0
         self.out_streams: dict[int, OutStream] = {}
         self.in_streams: dict[int, InStream] = {}
         self.owner: Any = None
 
-    def close(self, error: CartdeckError) -> None:
-        """The exchange is over: nothing more is sent or taken for it."""
+    def close(self, error: CartdeckError | None = None) -> None:
+        """The exchange is over: nothing more is sent or taken for it. Whoever still writes gets `error`; without one,
+        CANCELLED, since the call has ended."""
         self.is_open = False
         for stream in self.in_streams.values():
             stream.ended = True
-        for stream in tuple(self.out_streams.values()):
-            stream.kill(error)
-        self.out_streams.clear()
+        if self.out_streams:
+            reason = error or failure(Code.CANCELLED, "the call has ended")
+            for stream in tuple(self.out_streams.values()):
+                stream.kill(reason)
+            self.out_streams.clear()

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final, cast
 
-from cartdeck_protocol.errors import Code, failure, from_wire
+from cartdeck_protocol.errors import CartdeckError, Code, failure, from_wire
 from cartdeck_protocol.wire import events
 from cartdeck_protocol.wire.exchange import Exchange
-from cartdeck_protocol.wire.frames import Fields, meta_fault
+from cartdeck_protocol.wire.faults import meta_fault
+from cartdeck_protocol.wire.frames import Fields
 from cartdeck_protocol.wire.kinds import Kind
 from cartdeck_protocol.wire.sender import Sender
 from cartdeck_protocol.wire.stream import InStream
@@ -19,12 +20,12 @@ _MOST_CREDIT: Final = 1 << 31
 
 
 class ExchangeRules:
-    """`handlers` by kind; what they find goes to `events`."""
+    """One frame at a time; what it means goes to `events`."""
 
     def __init__(self, connection: Sender) -> None:
         self._connection = connection
         self.events: list[events.Event] = []
-        self.handlers: dict[int, Callable[[Exchange, Fields], None]] = {
+        self._handlers: dict[int, Callable[[Exchange, Fields], None]] = {
             Kind.CHUNK: self._on_chunk,
             Kind.END: self._on_end,
             Kind.LOG: self._on_log,
@@ -35,15 +36,19 @@ class ExchangeRules:
             Kind.CREDIT: self._on_credit,
         }
 
+    def apply(self, exchange: Exchange, kind: int, fields: Fields) -> None:
+        """A frame for an open exchange. After a CANCEL everything but the responder's terminal is late: passed over."""
+        if not exchange.discarding or (exchange.is_requester and kind in (Kind.END, Kind.ERR)):
+            self._handlers[kind](exchange, fields)
+
     def _damage(self, exchange: Exchange, message: str, code: Code = Code.PROTOCOL_VIOLATION) -> None:
         error = failure(code, message)
         self._connection.damage(exchange, error)
         self.events.append(events.ExchangeDamaged(exchange, error))
 
     def _on_stream_start(self, exchange: Exchange, fields: Fields) -> None:
-        if exchange.discarding:
-            return
-        if self._is_after_end(exchange, "STREAM_START"):
+        if exchange.their_end:
+            self._damage(exchange, "STREAM_START after the requester's END")
             return
         number: int = fields[11]
         if number != exchange.total_in:
@@ -76,8 +81,7 @@ class ExchangeRules:
         self.take_chunk(exchange, fields[11], fields[14], fields[6])
 
     def take_chunk(self, exchange: Exchange, number: int, index: int, payload: bytes) -> None:
-        if exchange.discarding:
-            return
+        """`exchange` is not discarding: the quick way for CHUNKs comes straight here."""
         stream = exchange.in_streams.get(number)
         if stream is None:
             self._damage(exchange, f"CHUNK for stream {number}, which is not open")
@@ -93,8 +97,6 @@ class ExchangeRules:
             self.events.append(events.ChunkReceived(exchange, stream, payload))
 
     def _on_stream_end(self, exchange: Exchange, fields: Fields) -> None:
-        if exchange.discarding:
-            return
         number: int = fields[11]
         stream = exchange.in_streams.pop(number, None)
         if stream is None:
@@ -106,8 +108,6 @@ class ExchangeRules:
             self.events.append(events.StreamEnded(exchange, stream))
 
     def _on_credit(self, exchange: Exchange, fields: Fields) -> None:
-        if exchange.discarding:
-            return
         number, credit = fields[11], fields[19]
         stream = exchange.out_streams.get(number)
         if stream is None:
@@ -122,8 +122,6 @@ class ExchangeRules:
             self._connection.wake(stream)
 
     def _on_log(self, exchange: Exchange, fields: Fields) -> None:
-        if exchange.discarding:
-            return
         meta: dict[str, Any] = fields[5]
         fault = "LOG from the requester" if not exchange.is_requester else meta_fault(Kind.LOG, meta)
         if fault is not None:
@@ -144,23 +142,20 @@ class ExchangeRules:
     def _on_end(self, exchange: Exchange, fields: Fields) -> None:
         meta: dict[str, Any] = fields.get(5) or {}
         fault = meta_fault(Kind.END, meta)
+        if fault is None and exchange.in_streams and not exchange.cancelled:
+            fault = f"END with {len(exchange.in_streams)} streams of its own still open"
         if not exchange.is_requester:
-            if self._is_after_end(exchange, "END"):
-                return
-            if exchange.in_streams:
-                self._damage(exchange, f"END with {len(exchange.in_streams)} streams of its own still open")
+            if fault is not None or exchange.their_end:
+                self._damage(exchange, fault or "END after the requester's END")
                 return
             exchange.their_end = True
             self.events.append(events.ArgumentsEnded(exchange))
-            return
-        if fault is None and exchange.in_streams and not exchange.cancelled:
-            fault = f"END with {len(exchange.in_streams)} streams of its own still open"
-        self._connection.close_exchange(exchange, failure(Code.CANCELLED, "the call has ended"))
-        if fault is not None and not exchange.discarding:
-            self.events.append(events.ExchangeDamaged(exchange, failure(Code.PROTOCOL_VIOLATION, fault)))
+        elif fault is not None:
+            self._fail(exchange, failure(Code.PROTOCOL_VIOLATION, fault))
         else:
+            self._connection.close_exchange(exchange)
             progress = self._progress(meta.get("progress"))
-            provenance = cast("dict[str, Any]", meta.get("provenance") or {})
+            provenance = cast("dict[str, Any]", meta.get("provenance", {}))
             self.events.append(events.Finished(exchange, 1.0 if progress is None else progress, provenance))
 
     def _on_err(self, exchange: Exchange, fields: Fields) -> None:
@@ -169,7 +164,10 @@ class ExchangeRules:
             self._damage(exchange, "ERR from the requester")
             return
         fault = meta_fault(Kind.ERR, meta)
-        error = from_wire(meta) if fault is None else failure(Code.PROTOCOL_VIOLATION, fault)
+        self._fail(exchange, from_wire(meta) if fault is None else failure(Code.PROTOCOL_VIOLATION, fault))
+
+    def _fail(self, exchange: Exchange, error: CartdeckError) -> None:
+        """The terminal came: it is an error, or it is damaged itself."""
         self._connection.close_exchange(exchange, error)
         self.events.append(events.Failed(exchange, error))
 
@@ -180,9 +178,12 @@ class ExchangeRules:
         if exchange.cancelled:
             return
         meta: dict[str, Any] = fields.get(5) or {}
-        reason = meta.get("reason")
+        fault = meta_fault(Kind.CANCEL, meta)
+        if fault is not None:
+            self._damage(exchange, fault)
+            return
         exchange.cancelled = exchange.discarding = exchange.their_end = True
-        error = failure(Code.CANCELLED, reason if isinstance(reason, str) and reason else "the caller cancelled")
+        error = failure(Code.CANCELLED, meta.get("reason") or "the caller cancelled")
         for stream in exchange.in_streams.values():
             stream.ended = True
         exchange.in_streams.clear()
@@ -192,13 +193,6 @@ class ExchangeRules:
         self.events.append(events.CancelReceived(exchange, error.message))
         if exchange.end_waiting is not None:  # the work was done; only its output was still leaving
             self._connection.finish_cancelled(exchange)
-
-    def _is_after_end(self, exchange: Exchange, what: str) -> bool:
-        if not exchange.their_end:
-            return False
-        if not exchange.is_requester and not exchange.cancelled:
-            self._damage(exchange, f"{what} after the requester's END")
-        return True
 
     def _progress(self, value: float | None) -> float | None:
         if value is None:

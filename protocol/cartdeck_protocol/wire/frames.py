@@ -8,9 +8,8 @@ from typing import Any, Final, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
 
-from cartdeck_protocol.wire.kinds import KEYS, META, TYPES, Key, Kind
-from cartdeck_protocol.wire.limits import MAX_DEPTH
-from cartdeck_protocol.wire.violation import RemoteProtocolError
+from cartdeck_protocol.wire.faults import frame_fault
+from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError
 
 Buffer = bytes | memoryview
 Fields = dict[int, Any]
@@ -26,30 +25,55 @@ CHUNK_TAGS: Final = (b"\x85\x01\x03", b"\x02\xce", b"\x0b\xcd", b"\x0e\xce", b"\
 _CHUNK_BODY_HEAD: Final = CHUNK_HEAD.size - LENGTH.size
 _PAYLOAD_HEAD: Final = Struct(">2sI")
 
+UNDECIDED: Final = -2
+NO_FRAME: Final = -1
+
+# For a number in any of its encodings: the first and last byte that hold it alone, else first byte → bytes that follow.
+_Heads = tuple[int, int, dict[int, int]]
+_MAP_HEADS: Final[_Heads] = (0x80, 0x8F, {0xDE: 2, 0xDF: 4})
+_NUMBER_HEADS: Final[_Heads] = (0x00, 0x7F, {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8})
+
+_FIRST_SIGNED: Final = 0xD0
+
 _pack = cast("Any", msgpack).Packer(use_bin_type=True, autoreset=True).pack
+_lossy_pack = cast("Any", msgpack).Packer(use_bin_type=True, autoreset=True, unicode_errors="backslashreplace").pack
 _unpack = cast("Any", msgpack).unpackb
 
 
 def encode(fields: Fields) -> bytes:
-    """One frame of a map whose first key is the kind."""
-    body: bytes = _pack(fields)
+    """One frame of a map whose first key is the kind. LocalProtocolError for what is no data."""
+    body = _body(fields)
+    return LENGTH.pack(len(body)) + body
+
+
+def encode_apart(fields: Fields) -> bytes:
+    """`encode` for a thread of its own: the packer that the others share is not made for two at once."""
+    body: bytes = cast("Any", msgpack).packb(fields, use_bin_type=True)
     return LENGTH.pack(len(body)) + body
 
 
 def encode_with_payload(fields: Fields, payload: bytes) -> list[Buffer]:
     """One frame whose last field is a payload, without copying a large one."""
-    body: bytes = _pack(fields)
+    body = _body(fields)
     tail = _PAYLOAD_HEAD.pack(b"\x06\xc6", len(payload))
     # fixmap: the low four bits of the first byte count the entries, at most 12 here
     head = LENGTH.pack(len(body) + len(tail) + len(payload)) + bytes((body[0] + 1,)) + body[1:] + tail
     return [head + payload] if len(payload) < OWN_BUFFER_BYTES else [head, payload]
 
 
+def _body(fields: Fields) -> bytes:
+    try:
+        return _pack(fields)
+    except UnicodeEncodeError:  # a file name that is not UTF-8, in a message: its bytes leave as escapes
+        return _lossy_pack(fields)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LocalProtocolError(f"a frame of kind {fields[1]} cannot be encoded: {error}") from error
+
+
 def encode_chunk(request_id: int, stream: int, index: int, payload: Buffer) -> list[Buffer]:
     size = len(payload)
     if request_id > 0xFFFFFFFF or stream > 0xFFFF or index > 0xFFFFFFFF:
-        wide = {Key.KIND: 3, Key.ID: request_id, Key.STREAM: stream, Key.CHUNK_INDEX: index}
-        return encode_with_payload({int(key): value for key, value in wide.items()}, bytes(payload))
+        return encode_with_payload({1: 3, 2: request_id, 11: stream, 14: index}, bytes(payload))
     head = CHUNK_HEAD.pack(
         _CHUNK_BODY_HEAD + size, CHUNK_TAGS[0], CHUNK_TAGS[1], request_id, CHUNK_TAGS[2], stream, CHUNK_TAGS[3], index,
         CHUNK_TAGS[4], size,
@@ -57,11 +81,32 @@ def encode_chunk(request_id: int, stream: int, index: int, payload: Buffer) -> l
     return [head + payload] if size < OWN_BUFFER_BYTES else [head, payload]
 
 
-def peek_kind(first: int, key: int, kind: int) -> int:
-    """The kind of a frame from the first three bytes of its body; -1 where they cannot begin one."""
-    if (first & 0xF0) == 0x80 and key == Key.KIND and kind in KEYS:
-        return kind
-    return -1
+def peek_kind(body: memoryview, length: int) -> int:
+    """The kind of a frame of `length` bytes from the first bytes of its body, in any legal encoding. `UNDECIDED` while
+    they are too few, `NO_FRAME` where they cannot begin one."""
+    try:
+        _, position = _read_number(body, 0, _MAP_HEADS)
+        key, position = _read_number(body, position, _NUMBER_HEADS)
+        kind, _ = _read_number(body, position, _NUMBER_HEADS)
+    except IndexError:
+        return UNDECIDED if len(body) < length else NO_FRAME
+    except ValueError:
+        return NO_FRAME
+    return kind if key == 1 else NO_FRAME
+
+
+def _read_number(body: memoryview, position: int, heads: _Heads) -> tuple[int, int]:
+    """The number at `position`, and where it ends. IndexError when bytes are missing, ValueError for another type."""
+    first = body[position]
+    low, high, sizes = heads
+    if low <= first <= high:
+        return first - low, position + 1
+    if first not in sizes:
+        raise ValueError(first)
+    end = position + 1 + sizes[first]
+    if end > len(body):
+        raise IndexError(end)
+    return int.from_bytes(body[position + 1 : end], "big", signed=first >= _FIRST_SIGNED), end
 
 
 def decode(body: memoryview, *, frame: int, offset: int) -> Fields:
@@ -70,16 +115,15 @@ def decode(body: memoryview, *, frame: int, offset: int) -> Fields:
     RemoteProtocolError names frame number, stream offset and key.
     """
     try:
-        fields = _unpack(body, strict_map_key=False, object_pairs_hook=_unique, ext_hook=_refuse_ext, timestamp=0)
-    except RecursionError as error:
-        raise RemoteProtocolError("nested too deep", frame=frame, offset=offset) from error
-    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        # max_ext_len=0 refuses timestamps too, which msgpack makes without asking the hook
+        fields = _unpack(body, strict_map_key=False, object_pairs_hook=_unique, ext_hook=_refuse_ext, max_ext_len=0)
+    except (ValueError, TypeError, OverflowError, MemoryError, msgpack.UnpackException) as error:
         message = str(error) or type(error).__name__
         raise RemoteProtocolError(f"not one msgpack map: {message}", frame=frame, offset=offset) from error
     if type(fields) is not dict:
         raise RemoteProtocolError(f"a frame is a map, found {type(fields).__name__}", frame=frame, offset=offset)
     checked = cast("Fields", fields)
-    fault = _fault_of(checked)
+    fault = frame_fault(checked)
     if fault is not None:
         message, key = fault
         raise RemoteProtocolError(message, frame=frame, offset=offset, key=key)
@@ -95,76 +139,3 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _refuse_ext(code: int, _data: bytes) -> Any:
     raise ValueError(f"msgpack extension type {code}")
-
-
-def _fault_of(fields: Fields) -> tuple[str, str] | None:
-    """What is wrong with a decoded map, and the key at fault."""
-    kind = fields.get(Key.KIND)
-    if type(kind) is not int or kind not in KEYS:
-        return f"unknown kind {kind!r}", "kind"
-    required, allowed = KEYS[kind]
-    for key in required:
-        value = fields.get(key)
-        if type(value) is not TYPES[key] or (type(value) is int and not 0 <= value < 1 << 63):
-            return _type_fault(kind, key, fields)
-    for key in allowed:
-        if key in fields:
-            value = fields[key]
-            if type(value) is not TYPES[key]:
-                return _type_fault(kind, key, fields)
-    meta = fields.get(Key.META)
-    if meta:
-        fault = depth_fault(meta, MAX_DEPTH)
-        if fault is not None:
-            return fault, "meta"
-    return None
-
-
-def _type_fault(kind: int, key: Key, fields: Fields) -> tuple[str, str]:
-    name = key.name.lower()
-    wanted = "uint" if TYPES[key] is int else TYPES[key].__name__
-    if key not in fields:
-        return f"{Kind(kind).name} lacks {name} ({wanted})", name
-    value = fields[key]
-    found = "a negative or too large number" if type(value) is int else type(value).__name__
-    return f"{Kind(kind).name}'s {name} must be {wanted}, found {found}", name
-
-
-_SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
-
-
-def depth_fault(value: Any, depth: int) -> str | None:
-    """What is wrong inside a meta: too deep, or a map whose keys are not text."""
-    kind = cast("type[Any]", type(value))
-    if kind in _SCALARS:
-        return None
-    if depth == 0:
-        return f"nested deeper than {MAX_DEPTH}"
-    if kind is dict:
-        entries = cast("dict[Any, Any]", value)
-        for key in entries:
-            if type(key) is not str:
-                return f"a key must be text, found {type(key).__name__}"
-        inner: Any = entries.values()
-    elif kind is list:
-        inner = value
-    else:
-        return f"a value of type {kind.__name__}"
-    for one in inner:
-        if type(one) not in _SCALARS:
-            fault = depth_fault(one, depth - 1)
-            if fault is not None:
-                return fault
-    return None
-
-
-def meta_fault(kind: int, meta: dict[str, Any]) -> str | None:
-    """What is wrong with the fields of a meta, by the table."""
-    for name, (types, is_required) in META[kind].items():
-        value = meta.get(name)
-        if value is None:
-            if is_required:
-                return f"{Kind(kind).name}'s meta lacks {name}"
-        elif type(value) not in types:
-            return f"{Kind(kind).name}'s meta {name} must be {types[0].__name__}, found {type(value).__name__}"
-    return None

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
 
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 DEFAULT_MAX_ITEM: Final = 64 * 1024 * 1024
 
@@ -27,51 +27,59 @@ def encode_item(value: Any) -> bytes:
 class ItemDecoder:
     """Chunks in, items out. An item may span chunks; a chunk may hold many."""
 
-    __slots__ = ("_end_of_item", "_max_item", "_partial_bytes", "_unpacker")
+    __slots__ = ("_end_of_item", "_max_item", "_received_bytes", "_unpacker")
 
     def __init__(self, max_item: int = DEFAULT_MAX_ITEM) -> None:
         self._max_item = max_item
-        self._partial_bytes = 0
+        self._received_bytes = 0
         self._end_of_item = 0
         self._unpacker = cast("Any", msgpack).Unpacker(
             strict_map_key=False,
             use_list=True,
             raw=False,
             ext_hook=_refuse_ext,
+            max_ext_len=0,  # refuses timestamps too, which msgpack makes without asking the hook
             max_buffer_size=max_item + 16 * 1024 * 1024,
         )
 
     def feed(self, chunk: bytes) -> list[Any]:
         """The items that `chunk` completes. PROTOCOL_VIOLATION for what is not msgpack, FRAME_TOO_LARGE for an item
-        beyond the limit: both are damage inside one request."""
-        unpacker = self._unpacker
+        beyond the limit: both are damage inside one request, and end it."""
+        unpacker, most = self._unpacker, self._max_item
         items: list[Any] = []
-        self._partial_bytes += len(chunk)
-        start = self._end_of_item
+        begin = self._end_of_item
+        self._received_bytes += len(chunk)
         try:
             unpacker.feed(chunk)
             # tell() runs ahead into an unfinished item, so the end of the last whole one is kept item by item
             for item in unpacker:
                 items.append(item)
-                self._end_of_item = unpacker.tell()
-        except msgpack.BufferFull as error:
+                end = unpacker.tell()
+                if end - begin > most:
+                    raise self._too_large()
+                begin = end
+        except (msgpack.BufferFull, MemoryError) as error:
             raise self._too_large() from error
         except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise failure(Code.PROTOCOL_VIOLATION, f"a sequence holds what is not a msgpack value: {error}") from error
-        self._partial_bytes -= self._end_of_item - start
-        if self._partial_bytes > self._max_item:
+            message = str(error) or type(error).__name__
+            raise failure(
+                Code.PROTOCOL_VIOLATION, f"a sequence holds what is not a msgpack value: {message}"
+            ) from error
+        self._end_of_item = begin
+        if self._received_bytes - begin > most:
             raise self._too_large()
         return items
 
     def finish(self) -> None:
         """The stream ended. PROTOCOL_VIOLATION when it ended inside an item."""
-        if self._partial_bytes:
+        partial = self._received_bytes - self._end_of_item
+        if partial:
             raise failure(
                 Code.PROTOCOL_VIOLATION,
-                f"a sequence ended inside an item: {self._partial_bytes} bytes of it came, the rest did not",
+                f"a sequence ended inside an item: {partial} bytes of it came, the rest did not",
             )
 
-    def _too_large(self) -> Exception:
+    def _too_large(self) -> CartdeckError:
         return failure(Code.FRAME_TOO_LARGE, f"one item of a sequence is larger than {self._max_item} bytes")
 
 

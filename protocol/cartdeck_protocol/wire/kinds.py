@@ -74,41 +74,44 @@ KEYS: Final[dict[int, tuple[tuple[Key, ...], tuple[Key, ...]]]] = {
     Kind.CREDIT: ((*_HEAD, Key.STREAM, Key.CREDIT), ()),
 }
 
+UINT: Final = (int,)
+"""A whole number from 0 on; `type(x) is`, so that a bool is none."""
 _NUMBER = (int, float)
+_TEXT, _MAP, _LIST, _BOOL, _BIN = (str,), (dict,), (list,), (bool,), (bytes,)
 
-# kind → field of its meta → (types, is it required). Other fields are ignored.
+# kind → field of its meta → (types, is it required). Other fields are ignored, and other kinds' metas are not read.
 META: Final[dict[int, dict[str, tuple[tuple[type, ...], bool]]]] = {
     Kind.HELLO: {
-        "protocol": ((int,), True),
-        "api": ((int,), True),
-        "limits": ((dict,), True),
-        "features": ((list,), True),
-        "manifest": ((bytes,), False),
-        "software": ((str,), False),
+        "protocol": (UINT, True),
+        "api": (UINT, True),
+        "limits": (_MAP, True),
+        "features": (_LIST, True),
+        "manifest": (_BIN, False),
+        "software": (_TEXT, False),
     },
-    Kind.REQ: {"arguments": ((dict,), False), "complete": ((bool,), False), "parent": ((int,), False)},
-    Kind.END: {"progress": (_NUMBER, False), "provenance": ((dict,), False)},
+    Kind.REQ: {"arguments": (_MAP, False), "complete": (_BOOL, False), "parent": (UINT, False)},
+    Kind.END: {"progress": (_NUMBER, False), "provenance": (_MAP, False)},
     Kind.LOG: {
-        "level": ((str,), True),
-        "message": ((str,), True),
+        "level": (_TEXT, True),
+        "message": (_TEXT, True),
         "progress": (_NUMBER, False),
-        "phase": ((str,), False),
+        "phase": (_TEXT, False),
         "work": (_NUMBER, False),
         "total": (_NUMBER, False),
     },
     Kind.ERR: {
-        "code": ((str,), True),
-        "class": ((str,), True),
-        "message": ((str,), True),
-        "phase": ((str,), False),
-        "argument": ((str,), False),
-        "details": ((dict,), False),
+        "code": (_TEXT, True),
+        "class": (_TEXT, True),
+        "message": (_TEXT, True),
+        "phase": (_TEXT, False),
+        "argument": (_TEXT, False),
+        "details": (_MAP, False),
     },
     Kind.HEARTBEAT: {
-        "rss_bytes": ((int,), False),
-        "open_requests": ((int,), False),
-        "stragglers": ((int,), False),
-        "strays": ((int,), False),
+        "rss_bytes": (UINT, False),
+        "open_requests": (UINT, False),
+        "stragglers": (UINT, False),
+        "strays": (UINT, False),
     },
-    Kind.CANCEL: {"reason": ((str,), False)},
+    Kind.CANCEL: {"reason": (_TEXT, False)},
 }

@@ -18,6 +18,8 @@ MAX_DEPTH: Final = 16
 MAX_HELLO: Final = MIB
 MAX_CONTROL: Final = 64 * KIB
 CHUNK_HEADROOM: Final = KIB
+MAX_STREAM_TEXT: Final = 960
+"""Bytes of name and media together: with the other fields of a STREAM_START they fit beside the largest payload."""
 MAX_CONTROL_BACKLOG: Final = 4 * MIB
 """Bytes of control frames that may wait for a peer that does not read; past it the connection is finished."""
 

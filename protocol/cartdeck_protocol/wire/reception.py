@@ -9,7 +9,8 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure, from_wire
 from cartdeck_protocol.wire import events
 from cartdeck_protocol.wire.exchange import Exchange
 from cartdeck_protocol.wire.exchange_rules import ExchangeRules
-from cartdeck_protocol.wire.frames import CHUNK_HEAD, CHUNK_TAGS, Fields, decode, meta_fault
+from cartdeck_protocol.wire.faults import meta_fault
+from cartdeck_protocol.wire.frames import CHUNK_HEAD, CHUNK_TAGS, Fields, decode
 from cartdeck_protocol.wire.greeting import greet
 from cartdeck_protocol.wire.kinds import Kind
 from cartdeck_protocol.wire.sender import Sender
@@ -25,7 +26,7 @@ class Reception:
 
     def __init__(self, connection: Sender) -> None:
         self._connection = connection
-        self._splitter = Splitter(connection.limits)
+        self._splitter = Splitter()
         self._events: list[events.Event] = []
         self._rules = ExchangeRules(connection)
 
@@ -49,6 +50,7 @@ class Reception:
                 self._dispatch(decode(body, frame=splitter.frame, offset=splitter.offset))
                 splitter.advance(len(body))
         except RemoteProtocolError as error:
+            splitter.drop()
             connection.error = error
             found.append(events.ConnectionDamaged(error))
         return found
@@ -57,7 +59,8 @@ class Reception:
         return RemoteProtocolError(message, frame=self._splitter.frame, offset=self._splitter.offset, key=key)
 
     def _fast_chunk(self, view: memoryview, start: int, length: int) -> bool:
-        """A CHUNK in the encoding of our own sender: one struct instead of a map. Anything else goes the long way."""
+        """A CHUNK of an open request in the encoding of our own sender: one struct instead of a map. Anything else goes
+        the long way."""
         if length < _CHUNK_OVERHEAD or not self._connection.is_greeted:
             return False
         head = CHUNK_HEAD.unpack_from(view, start)
@@ -65,8 +68,8 @@ class Reception:
             return False
         exchange = self._connection.exchanges.get(head[3])
         if exchange is None:
-            self._on_closed(Kind.CHUNK, head[3])
-        else:
+            return False
+        if not exchange.discarding:
             payload = bytes(view[start + _HEAD_BYTES : start + 4 + length])
             self._rules.take_chunk(exchange, head[5], head[7], payload)
         return True
@@ -94,7 +97,7 @@ class Reception:
             if exchange is None:
                 self._on_closed(kind, request_id)
             else:
-                self._rules.handlers[kind](exchange, fields)
+                self._rules.apply(exchange, kind, fields)
 
     def _meta(self, kind: int, fields: Fields) -> dict[str, Any]:
         """The meta of a frame about the connection; a wrong field finishes it."""
@@ -143,8 +146,11 @@ class Reception:
         )
 
     def _request_fault(self, fields: Fields) -> CartdeckError | None:
-        limits = self._connection.limits
-        if len(self._connection.exchanges) >= limits.open_requests:
+        limits, exchanges = self._connection.limits, self._connection.exchanges
+        # the ones of this end do not count; looking at each only when there are that many in all
+        if len(exchanges) >= limits.open_requests and limits.open_requests <= sum(
+            not exchange.is_requester for exchange in exchanges.values()
+        ):
             return failure(Code.QUEUE_FULL, f"{limits.open_requests} requests are open on this connection")
         meta: dict[str, Any] = fields.get(5) or {}
         fault = meta_fault(Kind.REQ, meta)
@@ -169,13 +175,11 @@ class Reception:
 
     def _on_closed(self, kind: int, request_id: int) -> None:
         """A frame for an id that is not open (law 3): late, straggler or stray."""
-        if kind in (Kind.CREDIT, Kind.CANCEL):
-            return
         connection = self._connection
         is_own = request_id % 2 == connection.role.value
         last = connection.last_own_id if is_own else connection.last_their_id
         if request_id <= last:
-            connection.stragglers += 1
+            connection.stragglers += kind not in (Kind.CREDIT, Kind.CANCEL)  # those two are late: normal
         else:
             connection.strays += 1
             self._events.append(events.StrayReceived(kind, request_id))

@@ -7,24 +7,31 @@ from collections.abc import Callable
 from typing import Final
 
 from cartdeck_protocol.errors import Code
-from cartdeck_protocol.wire.frames import LENGTH, peek_kind
-from cartdeck_protocol.wire.kinds import Kind
-from cartdeck_protocol.wire.limits import MAX_HELLO, MIB, Limits
+from cartdeck_protocol.wire.frames import LENGTH, NO_FRAME, UNDECIDED, peek_kind
+from cartdeck_protocol.wire.kinds import KEYS, Kind
+from cartdeck_protocol.wire.limits import KIB, MIB, Limits
 from cartdeck_protocol.wire.violation import RemoteProtocolError
 
-_CAPACITY: Final = 2 * MIB
+_FIRST_CAPACITY: Final = 128 * KIB
+_MOST_CAPACITY: Final = 2 * MIB
+"""More than that in one read would keep the loop from the others; only a larger frame makes the buffer larger."""
+_LEAST_SPACE: Final = 64 * KIB
 _LEAST_BODY: Final = 5  # {kind, id}
-_LEAST_SPACE: Final = 64 * 1024
+_PEEKED: Final = 23  # a map's head and two numbers, each in its longest encoding
+_CHUNK: Final = int(Kind.CHUNK)
 
 
 class Splitter:
-    """One growing position in one buffer; `body` is valid until the next call of `space`."""
+    """One growing position in one buffer; `body` is valid until the next call of `space`.
 
-    __slots__ = ("_buffer", "_end", "_limits", "_start", "_view", "frame", "offset")
+    The buffer starts small, since most connections carry little, and doubles each time a read has filled it.
+    """
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._buffer = bytearray(_CAPACITY)  # zeroed lazily by the system: costs memory only where it was written
+    __slots__ = ("_buffer", "_end", "_most_bytes", "_start", "_view", "frame", "offset")
+
+    def __init__(self) -> None:
+        self.agree(Limits())  # until both HELLOs are known: a HELLO fits, and more is not wanted
+        self._buffer = bytearray(_FIRST_CAPACITY)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
         self.frame = 0
@@ -34,34 +41,41 @@ class Splitter:
 
     def agree(self, limits: Limits) -> None:
         """Both HELLOs are known: from now on these limits hold."""
-        self._limits = limits
-        needed = limits.max_chunk + 4096
-        if needed > len(self._buffer):
-            grown = bytearray(needed + _CAPACITY)
-            size = self._end - self._start
-            grown[:size] = self._view[self._start : self._end]
-            self._buffer, self._view = grown, memoryview(grown)
-            self._start, self._end = 0, size
+        self._most_bytes = {int(kind): limits.frame_bytes(kind) for kind in KEYS}
+        self._most_bytes[UNDECIDED] = max(self._most_bytes.values())
 
     @property
     def is_between_frames(self) -> bool:
         return self._start == self._end
 
     def space(self) -> memoryview:
-        """Where the next bytes go. What is unread moves to the front when the room behind it is short."""
-        if self._start == self._end:
+        """Where the next bytes go, never empty. What is unread moves to the front when the room behind it is short."""
+        size, capacity = self._end - self._start, len(self._buffer)
+        wanted = max(size + _LEAST_SPACE, self._frame_bytes())
+        if self._end == capacity < _MOST_CAPACITY:
+            wanted = max(wanted, 2 * capacity)
+        if size == 0 and wanted <= capacity:
             self._start = self._end = 0
-        elif len(self._buffer) - self._end < _LEAST_SPACE or self._needs_room():
-            size = self._end - self._start
-            self._view[:size] = bytes(self._view[self._start : self._end])
-            self._start, self._end = 0, size
+        elif self._start + wanted > capacity:
+            self._make_room(size, max(wanted, capacity))
         return self._view[self._end :]
 
-    def _needs_room(self) -> bool:
+    def _frame_bytes(self) -> int:
+        """The size of the frame that has begun, as far as known; its length was checked."""
         if self._end - self._start < LENGTH.size:
-            return False
+            return 0
         length: int = LENGTH.unpack_from(self._buffer, self._start)[0]
-        return self._start + LENGTH.size + length > len(self._buffer)
+        return LENGTH.size + length
+
+    def _make_room(self, size: int, capacity: int) -> None:
+        unread = self._view[self._start : self._end]
+        if capacity > len(self._buffer):
+            self._buffer = bytearray(capacity)
+            self._view = memoryview(self._buffer)
+            self._view[:size] = unread
+        else:
+            self._view[:size] = bytes(unread)  # the two places may overlap
+        self._start, self._end = 0, size
 
     def fill(self, size: int) -> None:
         """`size` bytes were read into `space()`."""
@@ -78,45 +92,42 @@ class Splitter:
             available = self._end - start
             if available < LENGTH.size:
                 return None
-            length: int = LENGTH.unpack_from(self._buffer, start)[0]
-            body = start + LENGTH.size
-            if available < LENGTH.size + 3:
-                self._check(length, -2)
-                return None
             buffer = self._buffer
-            kind = peek_kind(buffer[body], buffer[body + 1], buffer[body + 2])
-            self._check(length, kind)
+            length: int = LENGTH.unpack_from(buffer, start)[0]
+            body = start + LENGTH.size
+            # The usual head, a small map and small numbers, needs no call.
+            if available > 6 and buffer[body] & 0xF0 == 0x80 and buffer[body + 1] == 1 and buffer[body + 2] < 0x80:
+                kind = buffer[body + 2]
+            else:
+                kind = peek_kind(self._view[body : min(self._end, body + length, body + _PEEKED)], length)
+            if not _LEAST_BODY <= length <= self._most_bytes.get(kind, 0):
+                raise self._fault(length, kind)
             if available < LENGTH.size + length:
                 return None
             self._start = body + length
-            if kind == Kind.CHUNK and on_chunk(self._view, start, length):
+            if kind == _CHUNK and on_chunk(self._view, start, length):
                 self.advance(length)
                 continue
             return self._view[body : body + length]
+
+    def drop(self) -> None:
+        """The connection is finished: what is unread is of no use, and a length in it was not checked."""
+        self._start = self._end = 0
 
     def advance(self, length: int) -> None:
         """The frame of that body length was dealt with."""
         self.frame += 1
         self.offset += LENGTH.size + length
 
-    def _check(self, length: int, kind: int) -> None:
-        """`kind` is -2 while unknown, -1 where the bytes cannot begin a frame."""
-        most = max(MAX_HELLO, self._limits.frame_bytes(Kind.CHUNK)) if kind == -2 else self._limits.frame_bytes(kind)
-        if kind == -1:
-            raise RemoteProtocolError(
-                "a frame begins with a map whose first key is the kind",
-                frame=self.frame,
-                offset=self.offset,
-                key="kind",
-            )
+    def _fault(self, length: int, kind: int) -> RemoteProtocolError:
+        code, key = Code.PROTOCOL_VIOLATION, None
         if length < _LEAST_BODY:
-            raise RemoteProtocolError(
-                f"a frame of {length} bytes; the least is {_LEAST_BODY}", frame=self.frame, offset=self.offset
-            )
-        if length > most:
-            raise RemoteProtocolError(
-                f"a frame of {length} bytes; at most {most} are agreed on for it",
-                code=Code.FRAME_TOO_LARGE,
-                frame=self.frame,
-                offset=self.offset,
-            )
+            message = f"a frame of {length} bytes; the least is {_LEAST_BODY}"
+        elif kind == NO_FRAME:
+            message, key = "a frame begins with a map whose first key is the kind", "kind"
+        elif kind not in self._most_bytes:
+            message, key = f"unknown kind {kind}", "kind"
+        else:
+            message = f"a frame of {length} bytes; at most {self._most_bytes[kind]} are agreed on for it"
+            code = Code.FRAME_TOO_LARGE
+        return RemoteProtocolError(message, code=code, frame=self.frame, offset=self.offset, key=key)

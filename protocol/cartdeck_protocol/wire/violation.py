@@ -19,6 +19,8 @@ class RemoteProtocolError(InternalFailure):
         where = "" if frame is None else f" (frame {frame}, byte {offset}" + (f", key {key})" if key else ")")
         details = {"frame": frame, "offset": offset, "key": key}
         super().__init__(code, message + where, details={k: v for k, v in details.items() if v is not None})
+        self.bare_message = message
+        """The message without the place."""
         self.frame = frame
         self.offset = offset
         self.key = key
