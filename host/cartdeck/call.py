@@ -8,19 +8,18 @@ arrive bare. Only arguments that are files or iterables have a task, which belon
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from cartdeck.arguments import prepare
 from cartdeck.events import End, Event, Log, Progress, Result
-from cartdeck.feeding import Feed
+from cartdeck.feeding import Feeding
 from cartdeck.intake import Incoming, Intake
 from cartdeck.request import Request
+from cartdeck.switch import Switch
 from cartdeck_protocol.caps import ValueKind
 from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import InStream, Logged
-
-if TYPE_CHECKING:
-    from cartdeck.engine import Engine
 
 _TEXT_KINDS = frozenset({ValueKind.TEXT, ValueKind.JSON})
 
@@ -32,14 +31,14 @@ class Call(Request):
     """
 
     __slots__ = (
-        "_arguments", "_cap", "_end", "_engine", "_error", "_feeds", "_floor", "_has_told_end", "_intake",
+        "_arguments", "_cap", "_end", "_engine", "_error", "_feeding", "_floor", "_has_told_end", "_intake",
         "_is_cancelled", "_is_collecting", "_keep_bytes", "_loop", "_streams", "_taken_at_s",
         "_timeout_s", "_timer", "_waiter",
     )  # fmt: skip
 
     def __init__(
         self,
-        engine: "Engine",
+        engine: Switch,
         cap: str,
         arguments: Mapping[str, Any],
         *,
@@ -55,7 +54,7 @@ class Call(Request):
         self._is_collecting = False
         self._is_cancelled = False
         self._streams: dict[int, Incoming] = {}
-        self._feeds: list[asyncio.Task[None]] = []
+        self._feeding: Feeding | None = None
         self._floor = 0.0
         """The highest progress told so far: what a caller sees never falls."""
         self._taken_at_s = 0.0
@@ -149,7 +148,7 @@ class Call(Request):
             log_lines=engine.settings.call.log_lines,
             cartridge=route.cartridge.name,
         )
-        engine.place(self, route, self._arguments)
+        engine.submit(self, route, prepare(route.definition, route.instance, self._arguments))
         if self._timeout_s is not None and not self.is_answered:
             self._timer = engine.loop.call_later(self._timeout_s, self._on_timeout)
 
@@ -166,10 +165,10 @@ class Call(Request):
         """Withdraw the request. The caller is answered now, or by the terminal that follows CANCEL."""
         self._is_cancelled = True
         if self.is_waiting:
-            self._engine.pool.leave(self)
+            self._engine.leave(self)
             is_answer = True
-        elif self.session is not None:
-            self.session.give_up(self, error)
+        elif self.session is not None and self.exchange is not None:
+            self.session.give_up(self.exchange, error)
         else:
             is_answer = True
         if is_answer:
@@ -191,8 +190,8 @@ class Call(Request):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for task in self._feeds:
-            task.cancel()
+        if self._feeding is not None:
+            self._feeding.stop()
         self._wake()
 
     # -- arguments out
@@ -202,35 +201,15 @@ class Call(Request):
         assert prepared is not None
         assert session is not None
         assert exchange is not None
-        if prepared.is_complete:
-            return
-        feeds: list[Feed] = []
-        for argument in prepared.streams:
-            definition = argument.definition
-            stream = session.connection.open_stream(
-                exchange, name=definition.name, media=str(definition.media), is_sequence=definition.is_sequence
+        if not prepared.is_complete:
+            self._feeding = Feeding(
+                session, exchange, start_task=self._engine.start_task, on_failure=self._on_source_failure
             )
-            feed = Feed(stream, argument, session.flush_soon)
-            if not feed.feed_at_once():
-                feeds.append(feed)
-        if feeds:
-            # streams of one request advance independently: one task each
-            self._feeds = [self._engine.start_task(self._run_feed(feed, feeds)) for feed in tuple(feeds)]
-        else:
-            session.connection.end(exchange)
+            self._feeding.start(prepared.streams)
 
-    async def _run_feed(self, feed: Feed, running: list[Feed]) -> None:
-        try:
-            await feed.run()
-        except CartdeckError as error:
-            if not self.is_answered:
-                self._give_up(error, is_answer=True)
-            return
-        running.remove(feed)
-        session, exchange = self.session, self.exchange
-        if not running and session is not None and exchange is not None:
-            session.connection.end(exchange)
-            session.flush_soon()
+    def _on_source_failure(self, error: CartdeckError) -> None:
+        if not self.is_answered:
+            self._give_up(error, is_answer=True)
 
     # -- events in; all on the loop's thread
 

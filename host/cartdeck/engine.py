@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import anyio.to_thread
 
-from cartdeck.arguments import Prepared, prepare, prepare_instance
+from cartdeck.arguments import Prepared, prepare_instance
 from cartdeck.call import Call
 from cartdeck.clock import Clock
 from cartdeck.discovery import BrokenCartridge, Discovery, discover
@@ -146,9 +146,9 @@ class Engine:
         request.key = SessionKey(route.cartridge.name, prepared.instance)
         self.pool.enter(request)
 
-    def place(self, request: Request, route: Route, arguments: Mapping[str, Any]) -> None:
-        """`submit` for a caller's own arguments, checked first."""
-        self.submit(request, route, prepare(route.definition, route.instance, arguments))
+    def leave(self, request: Request) -> None:
+        """Take a waiting request out of its queue."""
+        self.pool.leave(request)
 
     def _on_peer_call(self, session: Session, event: RequestReceived) -> None:
         connection = session.connection

@@ -5,14 +5,15 @@ task of its own, while outputs are read.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from cartdeck.arguments import ArgumentStream
+from cartdeck.link import Link
 from cartdeck_protocol.caps import ArgumentDefinition, check_value
 from cartdeck_protocol.errors import CartdeckError, Code, failure
-from cartdeck_protocol.wire import OutStream, encode_item
+from cartdeck_protocol.wire import Exchange, OutStream, encode_item
 
 _READ_BYTES: Final = 1024 * 1024
 """A file is read by a worker thread; a hop costs 40 µs, so it brings a whole pipe's worth."""
@@ -114,6 +115,62 @@ class Feed:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class Feeding:
+    """All argument streams of one call: opened, fed, and ended when the last is through. Streams of one request
+    advance independently, so each that needs a task has its own.
+
+    `on_failure` is told of a source that failed, once.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        exchange: Exchange,
+        *,
+        start_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        on_failure: Callable[[CartdeckError], None],
+    ) -> None:
+        self._link = link
+        self._exchange = exchange
+        self._start_task = start_task
+        self._on_failure = on_failure
+        self._tasks: list[asyncio.Task[None]] = []
+        self._running = 0
+
+    def start(self, arguments: Iterable[ArgumentStream]) -> None:
+        """Open all streams; without a source that needs a task all is said when this returns."""
+        feeds: list[Feed] = []
+        for argument in arguments:
+            definition = argument.definition
+            stream = self._link.connection.open_stream(
+                self._exchange, name=definition.name, media=str(definition.media), is_sequence=definition.is_sequence
+            )
+            feed = Feed(stream, argument, self._link.flush_soon)
+            if not feed.feed_at_once():
+                feeds.append(feed)
+        self._running = len(feeds)
+        if feeds:
+            self._tasks = [self._start_task(self._run(feed)) for feed in feeds]
+        else:
+            self._link.connection.end(self._exchange)
+
+    async def _run(self, feed: Feed) -> None:
+        try:
+            await feed.run()
+        except CartdeckError as error:
+            self._on_failure(error)
+            return
+        self._running -= 1
+        if not self._running:
+            self._link.connection.end(self._exchange)
+            self._link.flush_soon()
+
+    def stop(self) -> None:
+        """The call is over."""
+        for task in self._tasks:
+            task.cancel()
 
 
 def encode_element(definition: ArgumentDefinition, item: Any) -> bytes:

@@ -5,18 +5,17 @@ are each connection's own.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cartdeck.arguments import prepare_peer
+from cartdeck.link import Link
 from cartdeck.pump import Pump
 from cartdeck.request import Request
 from cartdeck.router import Route
 from cartdeck.session import Session
+from cartdeck.switch import Switch
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Exchange, InStream, Logged, RequestReceived
-
-if TYPE_CHECKING:
-    from cartdeck.engine import Engine
 
 
 class PeerSide:
@@ -27,7 +26,7 @@ class PeerSide:
 
     is_answered = False  # what still comes for a closed exchange never gets here
 
-    def __init__(self, session: Session, exchange: Exchange, forward: "Forward") -> None:
+    def __init__(self, session: Link, exchange: Exchange, forward: "Forward") -> None:
         self.session = session
         self.exchange = exchange
         self.forward = forward
@@ -60,7 +59,7 @@ class PeerSide:
 
     # what it is sent
 
-    def open_output(self, stream: InStream, origin: Session) -> Pump:
+    def open_output(self, stream: InStream, origin: Link) -> Pump:
         out = self.session.connection.open_stream(
             self.exchange, name=stream.name, media=stream.media, is_sequence=stream.is_sequence
         )
@@ -98,7 +97,7 @@ class Forward(Request):
 
     __slots__ = ("_engine", "_lost_logs", "_outputs", "_side", "_waiting_progress")
 
-    def __init__(self, engine: "Engine", session: Session, exchange: Exchange, parent: Request | None) -> None:
+    def __init__(self, engine: Switch, session: Link, exchange: Exchange, parent: Request | None) -> None:
         super().__init__(parent)
         self._engine = engine
         self._side = PeerSide(session, exchange, self)
@@ -164,10 +163,10 @@ class Forward(Request):
         if self.is_answered:
             return
         if self.is_waiting:
-            self._engine.pool.leave(self)
+            self._engine.leave(self)
             self.fail(error)
-        elif self.session is not None:
-            self.session.give_up(self, error)
+        elif self.session is not None and self.exchange is not None:
+            self.session.give_up(self.exchange, error)
 
     # -- from there to the caller
 

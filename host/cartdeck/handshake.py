@@ -5,6 +5,7 @@ It does not know what the session does afterwards. Until this is through, nothin
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from cartdeck.process import Process
@@ -12,13 +13,48 @@ from cartdeck.request import Request
 from cartdeck.settings import StartSettings
 from cartdeck_protocol.caps import Manifest
 from cartdeck_protocol.errors import CartdeckError, Code, failure
-from cartdeck_protocol.wire import InStream, Logged
+from cartdeck_protocol.wire import Connection, HelloReceived, InStream, Logged
 
 T = TypeVar("T")
 
 IDENTITY_ALIAS: Final = "identity"
 _PROBE_BYTES: Final = 64
 _LOOKS_PER_STEP: Final = 8
+
+
+class Handshake:
+    """One handshake on a connection. `flush` sends what the connection holds."""
+
+    def __init__(self, connection: Connection, flush: Callable[[], None]) -> None:
+        self._connection = connection
+        self._flush = flush
+        self._hello: asyncio.Future[HelloReceived] = asyncio.get_running_loop().create_future()
+        self._probe = IdentityProbe()
+
+    def on_hello(self, event: HelloReceived) -> None:
+        if not self._hello.done():
+            self._hello.set_result(event)
+
+    async def run(self, process: Process, manifest: Manifest, limits: StartSettings) -> None:
+        """Raises START_FAILED, VERSION_MISMATCH, MANIFEST_DRIFT or IDENTITY_FAILED."""
+        self._connection.send_hello()
+        self._flush()
+        hello = await within_limits(self._hello, process, step="hello", limits=limits)
+        check_manifest(manifest, hello.manifest)
+        identity = manifest.cap(IDENTITY_ALIAS)
+        argument = identity.main_argument
+        name = "data" if argument is None else argument.name
+        exchange = self._connection.request(str(identity.urn), {name: self._probe.sent})
+        exchange.owner = self._probe
+        self._flush()
+        await within_limits(self._probe.answer, process, step="identity", limits=limits)
+
+    def break_off(self, error: CartdeckError) -> None:
+        """The process is gone, or not wanted any more: `run` raises `error`."""
+        for waiter in (self._hello, self._probe.answer):
+            if not waiter.done():
+                waiter.set_exception(error)
+                waiter.exception()  # seen: `run` waits for one of the two at most
 
 
 async def within_limits(answer: "asyncio.Future[T]", process: Process, *, step: str, limits: StartSettings) -> T:

@@ -114,7 +114,7 @@ class Placement:
     victim: SessionKey | None = None
 
 
-_START: Final = Placement(Action.START)
+START: Final = Placement(Action.START)
 _WAIT: Final = Placement(Action.WAIT)
 _DEADLOCK: Final = Placement(Action.DEADLOCK)
 
@@ -126,7 +126,7 @@ def place(seats: Iterable[Seat], *, limit: int) -> Placement:
     """
     taken = list(seats)
     if len(taken) < limit:
-        return _START
+        return START
     if any(seat.is_ending for seat in taken):
         return _WAIT
     idle = [seat for seat in taken if not seat.is_loading and not seat.open_requests]

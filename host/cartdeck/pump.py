@@ -4,13 +4,9 @@ It does not know requests. A chunk counts as taken when it has left on the other
 and what the engine holds of a stream is never more than one window.
 """
 
-from typing import TYPE_CHECKING
-
+from cartdeck.link import Link
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import InStream, OutStream
-
-if TYPE_CHECKING:
-    from cartdeck.session import Session
 
 
 class Pump:
@@ -18,16 +14,16 @@ class Pump:
 
     __slots__ = ("_held", "_origin", "_target", "_untaken", "has_ended", "out", "source")
 
-    def __init__(self, source: InStream, origin: "Session") -> None:
+    def __init__(self, source: InStream, origin: Link) -> None:
         self.source = source
         self.out: OutStream | None = None
         self.has_ended = False
         self._origin = origin
-        self._target: Session | None = None
+        self._target: Link | None = None
         self._held: list[bytes] = []
         self._untaken = 0
 
-    def attach(self, out: OutStream, target: "Session") -> None:
+    def attach(self, out: OutStream, target: Link) -> None:
         """The other side is there: what was held goes in."""
         self.out, self._target = out, target
         out.on_writable = self._on_left

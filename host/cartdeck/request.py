@@ -6,16 +6,14 @@ done with what is heard. There is no task in here: the session calls these metho
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cartdeck.arguments import Prepared
+from cartdeck.link import Link
 from cartdeck.policy import SessionKey
 from cartdeck.router import Route
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import Exchange, InStream, Logged
-
-if TYPE_CHECKING:
-    from cartdeck.session import Session
 
 _NOWHERE = SessionKey("")
 
@@ -41,7 +39,7 @@ class Request(ABC):
         self.key = _NOWHERE
         self.arrival = 0
         """Its place in the order of arrival at the pool."""
-        self.session: Session | None = None
+        self.session: Link | None = None
         self.exchange: Exchange | None = None
         self.cancel_timer: asyncio.TimerHandle | None = None
         self.is_waiting = False

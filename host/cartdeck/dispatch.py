@@ -1,0 +1,127 @@
+"""Owns the way of a connection's events to those whose exchanges they belong to.
+
+It does not know what they do with them. There are two kinds of owners: a `Request`, which the host made, and the
+calling side of a peer call, which the cartridge made.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cartdeck.clock import Clock
+from cartdeck.request import Request
+from cartdeck_protocol import wire
+from cartdeck_protocol.errors import Code, failure
+
+
+@dataclass(slots=True)
+class Hearing:
+    """What the session itself hears."""
+
+    on_hello: Callable[[wire.HelloReceived], None]
+    on_heartbeat: Callable[[wire.HeartbeatReceived], None]
+    on_connection_log: Callable[[wire.ConnectionLogged], None]
+    on_refused: Callable[[wire.ConnectionRefused], None]
+    on_peer_call: Callable[[wire.RequestReceived], None]
+    on_terminal: Callable[[Request], None]
+    """A request's exchange is closed; called before the request is told, so that it no longer counts."""
+    on_settled: Callable[[], None]
+    """A request was told of its end: there is room for another."""
+    on_damaged: Callable[[wire.ExchangeDamaged], None]
+    """A request broke a law of the wire, and a CANCEL is on its way; its terminal still follows."""
+
+
+class Dispatch:
+    """Called with each batch of events, in the order in which they came."""
+
+    def __init__(self, clock: Clock, hearing: Hearing) -> None:
+        self._clock = clock
+        self._hearing = hearing
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            wire.StreamStarted: self._on_stream,
+            wire.StreamEnded: self._on_stream_end,
+            wire.Logged: self._on_log,
+            wire.Finished: self._on_finished,
+            wire.Failed: self._on_failed,
+            wire.ExchangeDamaged: self._on_damage,
+            wire.ArgumentsEnded: self._on_arguments_end,
+            wire.CancelReceived: self._on_cancel,
+            wire.RequestReceived: hearing.on_peer_call,
+            wire.HelloReceived: hearing.on_hello,
+            wire.HeartbeatReceived: hearing.on_heartbeat,
+            wire.ConnectionLogged: hearing.on_connection_log,
+            wire.ConnectionRefused: hearing.on_refused,
+        }
+
+    def __call__(self, events: list[wire.Event]) -> None:
+        now_s = self._clock.now_s
+        handlers = self._handlers
+        for event in events:
+            if type(event) is wire.ChunkReceived:  # the most frequent kind goes without a look-up
+                owner = event.exchange.owner
+                if owner is not None and not owner.is_answered:
+                    owner.heard_at_s = owner.advanced_at_s = now_s
+                    owner.on_chunk(event.stream, event.payload)
+            else:
+                handler = handlers.get(type(event))
+                if handler is not None:  # strays and damage of the connection are counted elsewhere
+                    handler(event)
+
+    def _listener(self, exchange: wire.Exchange) -> Any:
+        """Who is told of an event: None when nobody owns the exchange, or its owner was answered already."""
+        owner = exchange.owner
+        if owner is None or owner.is_answered:
+            return None
+        owner.heard_at_s = self._clock.now_s
+        return owner
+
+    def _on_stream(self, event: wire.StreamStarted) -> None:
+        listener = self._listener(event.exchange)
+        if listener is not None:
+            listener.advanced_at_s = self._clock.now_s
+            listener.on_stream(event.stream, event.payload)
+
+    def _on_stream_end(self, event: wire.StreamEnded) -> None:
+        listener = self._listener(event.exchange)
+        if listener is not None:
+            listener.on_stream_end(event.stream)
+
+    def _on_log(self, event: wire.Logged) -> None:
+        listener = self._listener(event.exchange)
+        if listener is not None:
+            listener.note_progress(event, self._clock.now_s)
+            listener.on_log(event)
+
+    def _on_finished(self, event: wire.Finished) -> None:
+        request: Request = event.exchange.owner
+        self._hearing.on_terminal(request)
+        request.finish(event.progress, event.provenance)
+        self._hearing.on_settled()
+
+    def _on_failed(self, event: wire.Failed) -> None:
+        request: Request = event.exchange.owner
+        self._hearing.on_terminal(request)
+        request.fail(event.error)
+        self._hearing.on_settled()
+
+    def _on_damage(self, event: wire.ExchangeDamaged) -> None:
+        exchange, owner = event.exchange, event.exchange.owner
+        if owner is None:
+            return
+        if not exchange.is_requester:
+            owner.on_caller_gone(event.error)
+        elif exchange.is_open:
+            owner.fail(event.error)
+            self._hearing.on_damaged(event)
+        else:
+            self._hearing.on_terminal(owner)
+            owner.fail(event.error)
+            self._hearing.on_settled()
+
+    def _on_arguments_end(self, event: wire.ArgumentsEnded) -> None:
+        if event.exchange.owner is not None:
+            event.exchange.owner.on_arguments_end()
+
+    def _on_cancel(self, event: wire.CancelReceived) -> None:
+        if event.exchange.owner is not None:
+            event.exchange.owner.on_caller_gone(failure(Code.CANCELLED, event.reason))
