@@ -61,8 +61,16 @@ class Generation:
 
     def _tokenize(self, model: "LoadedModel") -> list[int]:
         room = model.context_size
-        if len(self._prompt) > room * max(1, model.longest_token_bytes):
+        if len(self._prompt) > room * model.vocabulary.longest_token_bytes or model.model.exceeds(self._prompt, room):
             raise self._overflow(f"of {len(self._prompt):,} characters", room)
+        unknown = model.vocabulary.unknown_characters(self._prompt)
+        if unknown:
+            raise failure(
+                Code.BAD_ARGUMENT,
+                f"this model's vocabulary has no token for {', '.join(map(repr, unknown[:10]))} in the prompt",
+                argument="prompt",
+                phase=PHASE,
+            )
         tokens = model.model.tokenize(self._prompt)
         self.prompt_tokens = len(tokens)
         if not tokens:

@@ -37,12 +37,16 @@ _SCALARS = {
 
 @dataclass(frozen=True, slots=True)
 class ArrayValue:
-    """An array in the metadata: `values` when it is a short one of numbers, else where its strings lie."""
+    """An array in the metadata: `values` when it is a short one of numbers; of one of strings, where they lie.
+
+    `marks` says where every `MARK_EVERY`th string begins, `end` where the last one ends.
+    """
 
     count: int
     values: tuple[int | float | bool, ...] | None = None
     longest_bytes: int = 0
     marks: list[int] | None = None
+    end: int = 0
 
 
 Value = int | float | bool | str | ArrayValue
@@ -124,6 +128,22 @@ class Header:
                 if 0 <= index < value.count:
                     file.seek(value.marks[index // MARK_EVERY])
                     found[index] = _nth_string(file, index % MARK_EVERY, value.longest_bytes)
+        return found
+
+    def strings(self, key: str) -> list[bytes]:
+        """All strings of the array under `key`; empty when there is none."""
+        value = self.metadata.get(key)
+        if not isinstance(value, ArrayValue) or not value.marks:
+            return []
+        with self.path.open("rb") as file:
+            file.seek(value.marks[0])
+            data = file.read(value.end - value.marks[0])
+        found: list[bytes] = []
+        at = 0
+        for _ in range(value.count):
+            start = at + 8
+            at = start + int.from_bytes(data[at:start], "little")
+            found.append(data[start:at])
         return found
 
 
@@ -236,7 +256,7 @@ def _read_array(source: HeaderBytes) -> ArrayValue:
     type_id, count = source.u32(), source.u64()
     if type_id == _STRING:
         longest, marks = source.skip_strings(count)
-        return ArrayValue(count, longest_bytes=longest, marks=marks)
+        return ArrayValue(count, longest_bytes=longest, marks=marks, end=source.position)
     scalar = _SCALARS.get(type_id)
     if scalar is None:
         raise source.corrupt("an array in an array" if type_id == _ARRAY else f"an array of the unknown type {type_id}")

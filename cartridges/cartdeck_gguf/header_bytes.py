@@ -57,7 +57,7 @@ class HeaderBytes:
         self._advance(size_bytes)
 
     def skip_strings(self, count: int) -> tuple[int, list[int]]:
-        """Goes on past `count` strings. Returns the longest one's bytes and where every `MARK_EVERY`th begins."""
+        """Goes on past `count` strings. Returns the longest one's bytes, and where every `MARK_EVERY`th begins."""
         if count * 8 > HEADER_LIMIT_BYTES:
             raise self.corrupt(f"an array of {count:,} strings")
         marks: list[int] = []

@@ -35,6 +35,7 @@ SLICE_TOKENS: Final = 512
 PENALTY_WINDOW: Final = 64
 _COLDEST: Final = 1e-5
 _PIECE_BYTES: Final = 256
+_PART_CHARACTERS: Final = 32_768
 _ABORTED: Final = 2
 _NO_ROOM: Final = 1
 
@@ -123,6 +124,26 @@ class Model:
     def tokenize(self, text: str) -> list[int]:
         """The tokens of a prompt. Names of special tokens in it count as those tokens; one beginning-of-text token
         comes first where the model's metadata asks for it, and is not put before one that is there already."""
+        found = self._tokens(text)
+        first: Any = native.llama_vocab_bos(self._vocabulary)
+        if native.llama_vocab_get_add_bos(self._vocabulary) and first >= 0 and found[:1] != [first]:
+            found.insert(0, first)
+        return found
+
+    def exceeds(self, text: str, tokens: int) -> bool:
+        """Whether a long text has surely more than this many tokens: told from its parts, as far as needed.
+
+        The tokenizer takes time by the square of what it is given where special tokens are many (20 s for 1 MB of
+        them), and cannot be interrupted. A cut adds tokens, so parts count as half of what they have.
+        """
+        count = 0
+        for start in range(0, len(text) if len(text) > _PART_CHARACTERS else 0, _PART_CHARACTERS):
+            count += len(self._tokens(text[start : start + _PART_CHARACTERS]))
+            if count > 2 * tokens:
+                return True
+        return False
+
+    def _tokens(self, text: str) -> list[int]:
         data = text.encode()
         room = len(data) + 16
         tokens = (native.llama_token * room)()
@@ -131,11 +152,7 @@ class Model:
             raise failure(
                 Code.HANDLER_FAILED, f"llama_tokenize gave {count} for {len(data):,} bytes", phase="inference"
             )
-        found = tokens[:count]
-        first: Any = native.llama_vocab_bos(self._vocabulary)
-        if native.llama_vocab_get_add_bos(self._vocabulary) and first >= 0 and found[:1] != [first]:
-            found.insert(0, first)
-        return found
+        return tokens[:count]
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends the text."""
@@ -164,15 +181,19 @@ class Model:
 class Context:
     """One sequence of tokens that a model has seen, and the computation that goes on from it."""
 
-    def __init__(self, model: Model, *, log: NativeLog, context_size: int, threads: int) -> None:
-        """Raises `OUT_OF_MEMORY` with the engine's last lines when the buffers cannot be had."""
+    def __init__(
+        self, model: Model, *, log: NativeLog, context_size: int, threads: int, is_fused: bool = False
+    ) -> None:
+        """`is_fused`: let the engine use its fused attention where it can, else never.
+
+        Raises `OUT_OF_MEMORY` with the engine's last lines when the buffers cannot be had.
+        """
         params = native.llama_context_default_params()
         params.n_ctx = context_size
         params.n_batch = params.n_ubatch = min(SLICE_TOKENS, context_size)
         params.n_seq_max = 1
         params.n_threads = params.n_threads_batch = threads
-        if not can_use_gpu():
-            # As llama-cpp-python has it; on a CPU its fused kernel is no faster, and slower over long contexts.
+        if not is_fused:
             params.flash_attn_type = native.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._context: Any = native.llama_init_from_model(model.handle, params)
         if not self._context:

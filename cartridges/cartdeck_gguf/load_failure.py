@@ -13,7 +13,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _UNKNOWN_ARCHITECTURE = re.compile(r"(?:unknown|unsupported) model architecture: '([^']*)'")
 _UNKNOWN_TOKENIZER = re.compile(r"unknown (?:pre-)?tokenizer(?: type)?: '([^']*)'")
-_CUT_OFF = re.compile(r"not within the file bounds|incomplete|failed to read tensor data|unexpectedly reached end")
+_CUT_OFF = re.compile(r"not within the file bounds|incomplete|unexpectedly reached end")
 _MEMORY = re.compile(r"unable to allocate|failed to allocate|out of memory|cudaMalloc failed|bad_alloc", re.IGNORECASE)
 _PREAMBLE = re.compile(r"^\w+: |error loading model(?: \w+)?: ")
 

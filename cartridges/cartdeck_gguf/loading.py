@@ -8,15 +8,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cartdeck_gguf.header import Header
 from cartdeck_gguf.info import count_tensor_types, main_tensor_type
 from cartdeck_gguf.machine import available_memory_bytes, default_threads
-from cartdeck_gguf.memory import estimate_memory, largest_context
+from cartdeck_gguf.memory import LARGEST_UNFUSED_CONTEXT, estimate_memory, largest_context
 from cartdeck_gguf.native_log import Listener, NativeLog
 from cartdeck_gguf.sampling import SamplingSettings
 from cartdeck_gguf.shards import read_model
+from cartdeck_gguf.soundness import check_sound
+from cartdeck_gguf.vocabulary import Vocabulary, check_vocabulary
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class LoadedModel:
     threads: int
     device: str
     dtype: str | None
-    longest_token_bytes: int
+    vocabulary: Vocabulary
     slice_tokens: int
     engine_version: str
     new_sampler: Callable[[SamplingSettings], "llama.Sampler"]
@@ -67,8 +69,8 @@ class LoadedModel:
 def check_model(path: Path) -> list[Header]:
     """The headers of the model at `path`, once it is known to be whole and to make text.
 
-    Raises what `read_model` raises; `BAD_MODEL_FILE` for an adapter, a projector or an importance matrix; `UNSUPPORTED`
-    for a model that embeds or encodes.
+    Raises what `read_model` and `check_sound` raise; `BAD_MODEL_FILE` for an adapter, a projector or an importance
+    matrix; `UNSUPPORTED` for a model that embeds.
     """
     headers = read_model(path)
     first = headers[0]
@@ -85,6 +87,7 @@ def check_model(path: Path) -> list[Header]:
             f"{path} is an embedding model ({first.architecture}): it makes vectors, no text",
             argument="model",
         )
+    check_sound(first)
     return headers
 
 
@@ -122,10 +125,11 @@ def load(
 ) -> LoadedModel:
     """Loads the model at `path`. `listener` hears the engine's warnings; `on_progress` may give the load up.
 
-    Raises what `check_model` and `choose_context` raise, `CARTRIDGE_UNAVAILABLE` without the engine, and what
-    `load_failure` says.
+    Raises what `check_model`, `check_vocabulary` and `choose_context` raise, `CARTRIDGE_UNAVAILABLE` without the
+    engine, and what `load_failure` says.
     """
     headers = check_model(path)
+    vocabulary = check_vocabulary(headers[0])
     context_size = choose_context(headers, settings.context_size, available_bytes=available_memory_bytes())
     own = headers[0].integer(f"{headers[0].architecture}.context_length")
     if own is not None and not settings.context_size and context_size < own:
@@ -147,11 +151,12 @@ def load(
                 f"{path} ({headers[0].architecture}) needs an encoder before its text, or makes no text at all",
                 argument="model",
             )
-        context = engine.Context(model, log=native_log, context_size=context_size, threads=threads)
+        # A GPU's fused attention is the faster one; a CPU's saves memory alone.
+        is_fused = can_use_gpu or context_size > LARGEST_UNFUSED_CONTEXT
+        context = engine.Context(model, log=native_log, context_size=context_size, threads=threads, is_fused=is_fused)
     except BaseException:
         model.close()
         raise
-    tokens: Any = headers[0].metadata.get("tokenizer.ggml.tokens")
     return LoadedModel(
         model=model,
         context=context,
@@ -159,7 +164,7 @@ def load(
         threads=threads,
         device="gpu" if can_use_gpu and layers else "cpu",
         dtype=main_tensor_type(count_tensor_types(headers)),
-        longest_token_bytes=tokens.longest_bytes if tokens else 1024,
+        vocabulary=vocabulary,
         slice_tokens=min(engine.SLICE_TOKENS, context_size),
         engine_version=engine.VERSION,
         new_sampler=lambda settings: engine.Sampler(settings, model.vocabulary_size),
@@ -171,6 +176,8 @@ def import_engine():  # its type is that of the module
     # Threads of OpenMP that spin while they wait stop each other on a machine that does anything else: eighteen times
     # slower with one busy neighbour on two cores. It is read when the library is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # When ggml aborts it runs a debugger for a trace of its own, seconds in which the death goes unnoticed.
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     try:
         from cartdeck_gguf import llama as engine  # noqa: PLC0415 - heavy: only when a model is loaded
     except (ImportError, OSError, RuntimeError) as error:
