@@ -25,6 +25,7 @@ class ErrorClass(StrEnum):
 _INPUT, _RESOURCE, _ENVIRONMENT = ErrorClass.INPUT, ErrorClass.RESOURCE, ErrorClass.ENVIRONMENT
 _INTERNAL, _USER = ErrorClass.INTERNAL, ErrorClass.USER
 
+
 @unique
 class Code(Enum):
     """The code table: a code's name travels on the wire; its class and remedy are known to both sides.
