@@ -29,11 +29,12 @@ async def emit(request: Request, output: Output) -> None:
             await sleep(interval)
 
 
-@cartridge.handles("emit-items", needs=("count", "size"))
+@cartridge.handles("emit-items", needs=("count", "size", "merged"))
 async def emit_items(request: Request, output: Output) -> None:
-    item = b"x" * request["size"]
+    item, items = b"x" * request["size"], output.stream("")
+    items.is_merged = request["merged"]
     for _ in range(request["count"]):
-        await output.item(item)
+        await items.item(item)
 
 
 @cartridge.handles("work", needs=("steps", "seconds", "silent"))

@@ -42,6 +42,8 @@ class OutputStream:
         self._exchange = exchange
         self._definition = definition
         self._stream: OutStream | None = None
+        self.is_merged = True
+        """False sends each write as a CHUNK of its own: for measurements, since chunk bounds carry no meaning."""
 
     async def write(self, data: bytes | str) -> None:
         """Send bytes, or text as UTF-8. CANCELLED when the caller gave up."""
@@ -72,6 +74,7 @@ class OutputStream:
         self._stream = self._link.connection.open_stream(
             self._exchange, name=definition.name, is_sequence=definition.is_sequence
         )
+        self._stream.is_merged = self.is_merged
         return self._stream
 
     async def _room(self, stream: OutStream) -> None:

@@ -254,7 +254,7 @@ class Sender:
             fields = start_fields(
                 stream.request_id, stream.number, media=stream.media, name=stream.name, is_sequence=stream.is_sequence
             )
-            if stream.closing and stream.pending_bytes <= self.max_chunk:
+            if stream.closing and stream.is_merged and stream.pending_bytes <= self.max_chunk:
                 payload = b"".join(stream.pending)
                 sent = len(payload)
                 stream.pending.clear()

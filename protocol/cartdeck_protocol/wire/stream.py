@@ -4,6 +4,7 @@ It does not know the pipe: an `OutStream` says to its outlet that it has work, a
 pending bytes into CHUNKs when there is credit and room.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -30,7 +31,7 @@ class OutStream:
     """
 
     __slots__ = (
-        "_outlet", "closed", "closing", "credit", "error", "index", "is_sequence", "media", "name", "number",
+        "_outlet", "closed", "closing", "credit", "error", "index", "is_merged", "is_sequence", "media", "name", "number",
         "on_writable", "pending", "pending_bytes", "queued", "request_id", "started",
     )  # fmt: skip
 
@@ -45,8 +46,10 @@ class OutStream:
         self.is_sequence = is_sequence
         self.credit = credit
         self.index = 0
-        self.pending: list[Buffer] = []
+        self.pending: deque[Buffer] = deque()
         self.pending_bytes = 0
+        self.is_merged = True
+        """False sends each write as a CHUNK of its own: for measurements, since the bounds carry no meaning."""
         self.started = False
         self.closing = False
         self.closed = False
@@ -91,8 +94,8 @@ class OutStream:
             pending[0] = view[limit:]
             self.pending_bytes -= limit
             return view[:limit]
-        if len(pending) == 1 or size >= OWN_BUFFER_BYTES:
-            del pending[0]
+        if len(pending) == 1 or size >= OWN_BUFFER_BYTES or not self.is_merged:
+            pending.popleft()
             self.pending_bytes -= size
             return first
         if self.pending_bytes <= limit:
@@ -100,16 +103,14 @@ class OutStream:
             pending.clear()
             self.pending_bytes = 0
             return joined
-        count = total = 0
-        for part in pending:
-            if total + len(part) > limit:
-                break
+        parts: list[Buffer] = []
+        total = 0
+        while total + len(pending[0]) <= limit:
+            part = pending.popleft()
             total += len(part)
-            count += 1
-        joined = b"".join(pending[:count])
-        del pending[:count]
+            parts.append(part)
         self.pending_bytes -= total
-        return joined
+        return b"".join(parts)
 
 
 class InStream:
