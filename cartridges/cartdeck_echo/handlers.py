@@ -1,5 +1,6 @@
 """Owns the handlers of the echo cartridge. It does not know who calls them."""
 
+import json
 from asyncio import sleep
 from time import monotonic
 from time import sleep as wait
@@ -35,6 +36,17 @@ async def emit_items(request: Request, output: Output) -> None:
     items.is_merged = request["merged"]
     for _ in range(request["count"]):
         await items.item(item)
+
+
+@cartridge.handles("sink", needs=("interval",))
+async def sink(request: Request, output: Output) -> None:
+    size = chunks = 0
+    async for chunk in request.stream("data"):
+        size += len(chunk)
+        chunks += 1
+        if request["interval"]:
+            await sleep(request["interval"])
+    await output.write(json.dumps({"bytes": size, "chunks": chunks}))
 
 
 @cartridge.handles("work", needs=("steps", "seconds", "silent"))
