@@ -7,7 +7,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from cartdeck_gguf.loading import LoadedModel, LoadSettings, load
+from cartdeck_gguf.loading import LoadedModel, LoadSettings, import_engine, load
 from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, obtain_model, run_load
 from cartdeck_modelkit.provenance import Provenance
@@ -60,6 +60,7 @@ class Instance:
 
     async def _obtain(self, request: Request, provenance: Provenance) -> None:
         if self._obtained is None:
+            self.owner.start(import_engine)  # takes a quarter of a second, which obtaining takes too; errors come later
             self._obtained = await obtain_model(request, request["model"])
             provenance.timing.obtain_s = self._obtained.obtain_s
         provenance.model.revision = self._obtained.revision

@@ -89,15 +89,17 @@ class Job:
         except RuntimeError:  # the loop is closed: the process is leaving
             self.is_cancelled = True
 
-    def run(self) -> None:
-        """Does the work; its error is kept for the reader."""
+    def run(self, on_end: Callable[[], None] = lambda: None) -> None:
+        """Does the work; its error is kept for the reader. `on_end()` is called before the reader can know."""
         try:
             if self.is_cancelled:
                 raise failure(Code.CANCELLED, "the request was given up before its turn came", phase="queue")
             self._work(self)
         except BaseException as error:  # it is raised again on the reader's side
+            on_end()
             self._outcome.set_exception(error)
         else:
+            on_end()
             self._outcome.set_result(None)
         self.touch()
 
@@ -162,16 +164,24 @@ class Owner:
 
     def call(self, function: Callable[[], T]) -> T:
         """What `function()` gives or raises, run in its turn on the owner's thread. Blocks: for worker threads."""
+        return self.start(function).result()
+
+    def start(self, function: Callable[[], T]) -> Future[T]:
+        """Puts `function` into the queue without waiting for it."""
         outcome: Future[T] = Future()
 
         def run() -> None:
             try:
-                outcome.set_result(function())
+                result = function()
             except BaseException as error:  # it is raised again in the calling thread
+                self._rest()
                 outcome.set_exception(error)
+            else:
+                self._rest()
+                outcome.set_result(result)
 
         self._put(run)
-        return outcome.result()
+        return outcome
 
     def _put(self, work: Job | Callable[[], None]) -> None:
         with self._lock:
@@ -186,7 +196,6 @@ class Owner:
     def _run(self) -> None:
         while True:
             with self._lock:
-                self._is_busy = False
                 while not self._waiting:
                     self._lock.wait()
                 work = self._waiting.popleft()
@@ -195,9 +204,13 @@ class Owner:
                 if isinstance(work, Job):
                     work.position = 0
             if isinstance(work, Job):
-                work.run()
+                work.run(self._rest)
             else:
                 work()
+
+    def _rest(self) -> None:
+        with self._lock:
+            self._is_busy = False
 
     def _renumber(self, *, first: int) -> None:
         for position, work in enumerate(self._waiting, start=first):

