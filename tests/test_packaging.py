@@ -123,3 +123,4 @@ def test_the_wheel_alone_calls_a_cartridge_from_another_directory(environment: P
 def test_the_wheel_alone_runs_the_demo(environment: Path, elsewhere: Path) -> None:
     printed = run([str(environment / "bin" / "cartdeck"), "demo"], cwd=elsewhere, timeout_s=580)
     assert "Paris" in printed
+    assert "tokens/s" in printed

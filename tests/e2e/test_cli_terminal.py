@@ -17,7 +17,7 @@ import os, sys
 from cartdeck.cli.bar import open_display
 from cartdeck.events import Log, Progress
 display = open_display(is_quiet=False, is_verbose=False)
-display.progress(Progress(0.1, "file.gguf", "obtaining", 5e7, 1e8, "models"))
+display.progress(Progress(0.1, "file.gguf", "download", 5e7, 1e8, "models"))
 for index in range(int(sys.argv[1])):
     os.write(1, display.around(f"{index:05d} ".encode()))
 display.log(Log("warning", "half\\x1b[2Jway", "gguf"))

@@ -3,10 +3,11 @@
 It does not know which arguments a cap has, nor their types: the engine checks both.
 """
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cartdeck_protocol.errors import Code, failure
 
@@ -47,7 +48,8 @@ def parse_value(text: str, *, name: str) -> str | Path | Iterator[bytes]:
 
 
 def read_standard_input() -> Iterator[bytes]:
-    while block := sys.stdin.buffer.read1(READ_BYTES):
+    reader = cast("io.BufferedReader", sys.stdin.buffer)
+    while block := reader.read1(READ_BYTES):  # what is there, without waiting for a full block
         yield block
 
 

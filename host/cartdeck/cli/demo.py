@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from cartdeck.events import Result
 
 CAP = "cap:generate-text;gguf"
-PROMPT = "The capital of France is"
-ARGUMENTS = {"prompt": PROMPT, "max-tokens": 48, "temperature": 0}
+PROMPT = "The capital of France is Paris. It is known for"
+ARGUMENTS = {"prompt": PROMPT, "max-tokens": 64, "temperature": 0, "repeat-penalty": 1.1}
 
 INTRODUCTION = """\
 cartdeck: a language model answers through three processes.
 
-  host    process {process}, this command: starts the other two, routes the call and keeps the limits
-  gguf    loads the model with llama.cpp and generates; it has no network
-  models  obtains the model's file for gguf, which asks for it by a peer call through the host
+  host    this command: starts the other two, routes their calls and keeps the limits
+  gguf    loads the model with llama.cpp and generates
+  models  obtains the model's file: gguf asks for it by a peer call through the host
 
 The first run fetches the model (about 100 MB); later ones find it on the disk.
 
@@ -42,8 +42,11 @@ Try next:
   {program} generate "Once upon a time" --max-tokens 64
   {program} generate "Water boils at" --temperature 0 --json
   {program} caps
-  {python} -c 'import cartdeck
-  with cartdeck.open() as engine: print(engine.run("cap:generate-text", {{"prompt": "Hello, my name is"}}).text)'
+
+or, with {python}:
+  import cartdeck
+  with cartdeck.open() as engine:
+      print(engine.run("cap:generate-text", {{"prompt": "Hello, my name is"}}).text)
 """
 
 
@@ -59,12 +62,18 @@ def demo(timeout: Timeout = None, quiet: Quiet = False) -> None:
 
     async def work() -> str:
         display, output = open_display(is_quiet=quiet, is_verbose=False), StandardOutput()
-        await in_thread(output.write, INTRODUCTION.format(process=os.getpid()).encode())
+        await in_thread(output.write, INTRODUCTION.encode())
         async with Engine() as engine:
             async with shown(display):
-                await in_thread(output.write, display.around(PROMPT.encode()))
-                options = CallOptions(timeout_s=timeout)
-                result = await make_call(engine, CAP, ARGUMENTS, options=options, output=output, display=display)
+                result = await make_call(
+                    engine,
+                    CAP,
+                    ARGUMENTS,
+                    options=CallOptions(timeout_s=timeout),
+                    output=output,
+                    display=display,
+                    lead=PROMPT.encode(),
+                )
             await in_thread(output.write, b"" if output.is_terminal else b"\n")
             path = await find_model(engine, result)
         return summary(result.provenance, path)

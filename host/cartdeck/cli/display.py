@@ -54,7 +54,7 @@ class State:
 
     def take(self, event: "Progress") -> bool:
         """Takes the event in; True when a new phase has begun."""
-        phase = event.phase or self.phase
+        phase = (event.phase or self.phase).replace("_", " ")
         is_new = phase != self.phase
         self.phase = phase
         self.fraction = self.fraction if event.fraction is None else event.fraction
@@ -64,18 +64,20 @@ class State:
 
     @property
     def amount(self) -> str:
-        """What was done of what there is, with the unit that the phase counts in."""
-        if self.work is None:
+        """What was done of what there is, with the unit that the phase counts in; "" where the message counts."""
+        if self.work is None or (self.phase not in BYTE_PHASES and any(c.isdigit() for c in self.message)):
             return ""
         if self.phase in BYTE_PHASES:
             if self.total is None:
                 return megabytes(self.work)
             return f"{self.work / 1e6:.1f}/{megabytes(self.total)}"
-        unit = " tokens" if self.phase == "inference" else ""
+        unit = " tokens" if self.phase in TOKEN_PHASES else ""
         return f"{self.work:g}{unit}" if self.total is None else f"{self.work:g}/{self.total:g}{unit}"
 
 
-BYTE_PHASES: Final = frozenset({"obtaining", "download", "downloading", "verifying"})
+BYTE_PHASES: Final = frozenset({"obtain", "download", "unpack", "verify", "load"})
+"""Phases whose work is counted in bytes: the wire carries the number alone."""
+TOKEN_PHASES: Final = frozenset({"prompt", "inference"})
 
 
 def megabytes(size_bytes: float) -> str:

@@ -6,6 +6,7 @@ It does not know what the commands do; it loads none of the engine, so that --he
 import contextlib
 import os
 import sys
+import threading
 import traceback
 from typing import Annotated, Final, cast
 
@@ -56,37 +57,53 @@ def cartdeck(
 def main() -> int:
     """The console command. Every end has an exit code, and no traceback reaches a user."""
     _open_standard_descriptors()
-    as_json = "--json" in sys.argv
+    status = run(as_json="--json" in sys.argv)
+    if threading.active_count() > 1:
+        # A thread still waits for standard input, or for a reader of standard output: nobody waits for it.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(status)
+    return status
+
+
+def run(*, as_json: bool) -> int:
+    """Runs the command that the arguments name; its exit code."""
     try:
-        status = app(prog_name="cartdeck", standalone_mode=False)
+        app(prog_name="cartdeck", standalone_mode=False)
+        status = ExitCode.DONE
     except CartdeckError as error:
-        return _end_with(error, as_json=as_json)
+        status = _end_with(error, exit_code(error), as_json=as_json)
     except USAGE_ERROR as error:
-        return _end_with(_wrong_usage(error), as_json=as_json)
+        status = _end_with(_wrong_usage(error), ExitCode.BAD_ARGUMENTS, as_json=as_json)
     except Interrupted as interruption:
-        _end_with(failure(Code.CANCELLED, "A signal cancelled the call."), as_json=as_json)
-        os._exit(128 + interruption.number)  # a thread may still wait for a reader of standard output
-    except (ReaderGone, BrokenPipeError):
-        return _leave_quietly()
+        error = failure(Code.CANCELLED, "A signal cancelled the call.")
+        status = _end_with(error, ExitCode(128 + interruption.number), as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):  # while no call ran
-        return ExitCode.INTERRUPTED
+        status = ExitCode.INTERRUPTED
+    except (ReaderGone, BrokenPipeError):
+        status = _leave_quietly()
     except Exception as error:  # the last edge, for what nobody foresaw
-        return _end_with_fault(error)
-    return status if isinstance(status, int) else ExitCode.DONE
+        status = _end_with(_fault(error), ExitCode.FAULT, as_json=as_json)
+    return status
 
 
-def _end_with(error: CartdeckError, *, as_json: bool) -> ExitCode:
+def _end_with(error: CartdeckError, status: ExitCode, *, as_json: bool) -> ExitCode:
+    """Shows the error: a record on standard output, or a paragraph on standard error."""
     from cartdeck.cli.output import StandardOutput
     from cartdeck.cli.render import error_record, error_text, json_line
 
-    if as_json:
-        try:
-            StandardOutput().write(json_line(error_record(error)).encode())
-        except ReaderGone:
-            return _leave_quietly()
-    else:
-        _tell(error_text(error))
-    return exit_code(error)
+    try:
+        if as_json:
+            StandardOutput().write(json_line(error_record(error, status)).encode())
+        else:
+            sys.stderr.write(error_text(error))
+            sys.stderr.flush()
+    except ReaderGone:
+        _leave_quietly()
+    except (OSError, ValueError, CartdeckError):
+        pass  # nobody can be told: the exit code speaks
+    return status
 
 
 def _wrong_usage(error: Exception) -> CartdeckError:
@@ -100,20 +117,11 @@ def _wrong_usage(error: Exception) -> CartdeckError:
     return failure(Code.BAD_ARGUMENT, f"{message}. `{command} --help` shows what there is.")
 
 
-def _end_with_fault(error: Exception) -> ExitCode:
+def _fault(error: Exception) -> CartdeckError:
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exception(error)
-    _tell(
-        f"error: unexpected {type(error).__name__}: {error}\n"
-        f"This is a fault of cartdeck {__version__}; please report it, with what {TRACEBACK_VARIABLE}=1 shows.\n"
-    )
-    return ExitCode.FAULT
-
-
-def _tell(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody reads standard error: the exit code speaks
-        sys.stderr.write(text)
-        sys.stderr.flush()
+    what = f"unexpected {type(error).__name__}: {error}; this is a fault of cartdeck {__version__}"
+    return failure(Code.INTERNAL, f"{what}. {TRACEBACK_VARIABLE}=1 shows where it is.")
 
 
 def _leave_quietly() -> ExitCode:
@@ -133,3 +141,6 @@ def _open_standard_descriptors() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, mode)
+    # Python starts with None where a descriptor is closed.
+    sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115  # for the life of the process
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115  # as above

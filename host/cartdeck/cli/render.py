@@ -11,7 +11,6 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cartdeck.cli.display import harmless
-from cartdeck.cli.exit_codes import exit_code
 from cartdeck_protocol.errors import CartdeckError
 
 if TYPE_CHECKING:
@@ -39,9 +38,9 @@ def error_text(error: CartdeckError) -> str:
     return text
 
 
-def error_record(error: CartdeckError) -> dict[str, Any]:
+def error_record(error: CartdeckError, status: int) -> dict[str, Any]:
     """The error as the JSON record that `--json` prints."""
-    record = {**error.to_wire(), "remedy": error.remedy, "exit_code": int(exit_code(error))}
+    record = {**error.to_wire(), "remedy": error.remedy, "exit_code": int(status)}
     return {"error": plain(record)}
 
 

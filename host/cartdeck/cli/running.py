@@ -64,12 +64,18 @@ async def make_call(
     options: CallOptions,
     output: Output,
     display: Display,
+    lead: bytes = b"",
 ) -> Result:
-    """One call on an engine that runs. The output is committed, and with `as_json` the record is printed."""
+    """One call on an engine that runs. The output is committed, and with `as_json` the record is printed.
+
+    `lead` is written before the first piece of output.
+    """
     is_streamed = not (options.as_json and isinstance(output, StandardOutput))
-    writer = EventWriter(output if is_streamed else None, display)
     keep_bytes = KEEP_BYTES if options.as_json else 0
     async with engine.call(cap, arguments, timeout_s=options.timeout_s, keep_bytes=keep_bytes) as call:
+        main_output = None if call.route is None else call.route.definition.main_output
+        is_sequence = main_output is not None and main_output.is_sequence
+        writer = EventWriter(output if is_streamed else None, display, is_sequence=is_sequence, lead=lead)
         async for event in call:
             await writer.take(event)
         await writer.finish()
@@ -86,10 +92,13 @@ async def make_call(
 
 
 class EventWriter:
-    """Writes a call's main output as it comes, and shows the rest. Without an output it only shows."""
+    """Writes a call's main output as it comes, items as JSON lines, and shows the rest. Without an output it only
+    shows."""
 
-    def __init__(self, output: Output | None, display: Display) -> None:
+    def __init__(self, output: Output | None, display: Display, *, is_sequence: bool, lead: bytes = b"") -> None:
         self._output = output
+        self._lead = lead
+        self._is_sequence = is_sequence
         self._display = display
         self._terminal_text = TerminalText() if output is not None and output.is_terminal else None
 
@@ -100,7 +109,7 @@ class EventWriter:
             case Log():
                 self._display.log(event)
             case Data(output="", value=value):
-                await self._write(value if isinstance(value, bytes) else json_line(value).encode())
+                await self._write(json_line(value).encode() if self._is_sequence else value)
             case Data() | End():
                 pass
 
@@ -111,6 +120,8 @@ class EventWriter:
     async def _write(self, data: bytes, *, is_last: bool = False) -> None:
         if self._output is None:
             return
+        if data:
+            data, self._lead = self._lead + data, b""
         if self._terminal_text is not None:
             data = self._display.around(self._terminal_text.feed(data, is_last=is_last))
         if data:

@@ -19,7 +19,7 @@ def kept(*pieces: bytes) -> KeptOutput:
 
 def kept_items(*items: object) -> KeptOutput:
     output = KeptOutput(is_sequence=True)
-    output.items = list(items)
+    output.pieces = list(items)
     return output
 
 
@@ -39,7 +39,7 @@ def test_an_error_of_a_dead_process_shows_its_last_lines() -> None:
 
 def test_an_error_record_holds_what_the_wire_holds_and_the_exit_code() -> None:
     error = failure(Code.BAD_ARGUMENT, "max-tokens is 'x'", argument="max-tokens", details={"raw": b"\xff"})
-    assert json.loads(json_line(error_record(error)))["error"] == {
+    assert json.loads(json_line(error_record(error, exit_code(error))))["error"] == {
         "code": "BAD_ARGUMENT",
         "class": "input",
         "message": "max-tokens is 'x'",
