@@ -52,7 +52,7 @@ def disk_errors(folder: Path, *, what: str) -> Generator[None]:
         if error.errno in _REFUSED:
             raise failure(
                 Code.CARTRIDGE_UNAVAILABLE,
-                f"The model cache {folder} cannot be written: {error.strerror} ({error.filename}). "
+                f"The model cache {folder} cannot be written: {error.strerror} ({error.filename or folder}). "
                 f"Set {MODELS_DIR} to a folder that can.",
             ) from error
         raise

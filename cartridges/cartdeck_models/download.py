@@ -64,5 +64,6 @@ def _follow(seat: Seat[Obtained], report: Report, request: Request) -> Obtained 
     def pass_on(advance: Advance) -> None:
         report(advance.fraction or 0.0, advance.message, advance.work, advance.total)
 
-    pass_on(seat.last)
+    if seat.last.phase:
+        pass_on(seat.last)
     return seat.follow(pass_on, lambda: request.is_cancelled)

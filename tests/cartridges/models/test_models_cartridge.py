@@ -139,6 +139,7 @@ def test_progress_rises_in_phases_that_each_count_their_bytes(caller, index, mak
     fractions = [log.progress for log in logs]
     assert fractions == sorted(fractions)
     assert list(dict.fromkeys(log.phase for log in logs)) == ["look_up", "download", "unpack"]
+    assert all(log.message for log in logs)
     last = {log.phase: log for log in logs if log.work}
     assert (last["download"].work, last["download"].total) == (len(wheel), len(wheel))
     assert (last["unpack"].work, last["unpack"].total) == (2_000_000, 2_000_000)
