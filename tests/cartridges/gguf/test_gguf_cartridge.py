@@ -1,0 +1,222 @@
+"""The cartridge as its callers meet it: through an engine, in its own process, with the models cartridge beside it."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from cartdeck import Data, End, Engine, Progress, Settings
+from cartdeck_protocol.errors import CartdeckError, Code
+
+pytestmark = pytest.mark.model
+
+WriteGguf = Callable[..., Path]
+T = TypeVar("T")
+CAP = "cap:generate-text;gguf"
+LIMIT_S = 60.0
+
+
+def with_engine(use: Callable[[Engine], Awaitable[T]]) -> T:
+    """What `use(engine)` gives, in a loop of its own that must end in time."""
+
+    async def run() -> T:
+        async with asyncio.timeout(LIMIT_S), Engine(Settings()) as engine:
+            return await use(engine)
+
+    return asyncio.run(run())
+
+
+def arguments_for(path: Path, prompt: str = "The capital of France is", **changes: Any) -> dict[str, Any]:
+    named = {name.replace("_", "-"): value for name, value in changes.items()}
+    return {"model": str(path), "prompt": prompt, "temperature": 0, "max-tokens": 8, "threads": 1, **named}
+
+
+async def events_of(engine: Engine, arguments: dict[str, Any]) -> list[Any]:
+    async with engine.call(CAP, arguments) as call:
+        return [event async for event in call]
+
+
+def text_of(events: list[Any]) -> str:
+    return b"".join(event.value for event in events if isinstance(event, Data)).decode()
+
+
+async def error_of(engine: Engine, arguments: dict[str, Any], cap: str = CAP) -> CartdeckError:
+    with pytest.raises(CartdeckError) as caught:
+        await engine.run(cap, arguments)
+    return caught.value
+
+
+def test_a_call_has_three_phases_and_says_what_made_its_text(real_model: Path) -> None:
+    size_bytes = real_model.stat().st_size
+
+    async def use(engine: Engine) -> None:
+        arguments = arguments_for(real_model, context_size=512, max_tokens=40)
+        first, second = await events_of(engine, arguments), await events_of(engine, arguments)
+        assert text_of(first).startswith(" Paris.\n\nThe United States has")
+        assert text_of(second) == text_of(first)
+        steps = [event for event in first if isinstance(event, Progress)]
+        fractions = [step.fraction for step in steps]
+        assert fractions == sorted(fractions)
+        assert {"load", "prompt", "inference"} <= {step.phase for step in steps}
+        loads = [step for step in steps if step.phase == "load"]
+        assert all(0.25 <= step.fraction <= 0.35 for step in loads)
+        assert loads[-1].work == loads[-1].total == size_bytes
+        tokens = [step for step in steps if step.phase == "inference"]
+        assert all(0.35 <= step.fraction <= 0.95 for step in tokens)
+        assert 2 <= len(tokens) <= 21
+        assert tokens[-1].work == tokens[-1].total == 40
+        again = [event for event in second if isinstance(event, Progress) and event.cartridge == "gguf"]
+        assert again[0].fraction == 0.35
+        assert "load" not in {step.phase for step in again}
+        check_provenance(first[-1], real_model)
+
+    def check_provenance(end: Any, path: Path) -> None:
+        assert isinstance(end, End)
+        made = end.provenance
+        assert end.progress == 1.0
+        assert made["model"]["spec"] == str(path)
+        assert made["cartridge"]["name"] == "gguf"
+        assert made["engine"]["library"] == "llama-cpp-python"
+        assert (made["device"], made["dtype"], made["finish_reason"]) == ("cpu", "Q4_1", "length")
+        assert made["usage"] == {"prompt_tokens": 5, "completion_tokens": 40, "cached_tokens": 0}
+        assert made["settings"] == {"context_size": 512, "threads": 1}
+        assert 0 < made["timing"]["first_token_s"] < made["timing"]["total_s"]
+        assert made["timing"]["load_s"] > 0
+        assert isinstance(made["seed"], int)
+
+    with_engine(use)
+
+
+def test_a_seed_gives_the_same_text_again_and_the_one_drawn_is_told(write_gguf: WriteGguf) -> None:
+    path = write_gguf()
+
+    async def use(engine: Engine) -> None:
+        drawn = await engine.run(CAP, arguments_for(path, temperature=1, max_tokens=20))
+        again = await engine.run(CAP, arguments_for(path, temperature=1, max_tokens=20, seed=drawn.provenance["seed"]))
+        assert again.text == drawn.text
+        assert drawn.text != (await engine.run(CAP, arguments_for(path, temperature=1, max_tokens=20))).text
+
+    with_engine(use)
+
+
+def test_eight_calls_at_once_are_all_right_and_know_their_place(real_model: Path) -> None:
+    async def use(engine: Engine) -> None:
+        wanted = arguments_for(real_model, context_size=512)
+        await engine.run(CAP, wanted)
+        everything = await asyncio.gather(*(events_of(engine, wanted) for _ in range(8)))
+        assert {text_of(events) for events in everything} == {" Paris.\n\nThe United States has"}
+        queued = [event for events in everything for event in events if getattr(event, "phase", None) == "queue"]
+        assert any("before this one" in event.message for event in queued)
+        assert all(event.fraction == 0.35 for event in queued)
+
+    with_engine(use)
+
+
+def test_the_first_calls_of_a_process_share_one_load(write_gguf: WriteGguf) -> None:
+    path = write_gguf()
+
+    async def use(engine: Engine) -> None:
+        results = await asyncio.gather(*(engine.run(CAP, arguments_for(path)) for _ in range(4)))
+        assert len({result.text for result in results}) == 1
+        loads = [result.provenance["timing"]["load_s"] for result in results]
+        assert sum(seconds > 0 for seconds in loads) == 1
+
+    with_engine(use)
+
+
+def test_a_call_is_cancelled_while_it_waits_and_while_it_is_made(real_model: Path) -> None:
+    async def use(engine: Engine) -> None:
+        long = arguments_for(real_model, "word " * 1500, context_size=4096, max_tokens=2000)
+        short = arguments_for(real_model, context_size=4096)
+        await engine.run(CAP, short)
+        async with engine.call(CAP, long) as running, engine.call(CAP, long) as waiting:
+            await until(running, "prompt")
+            await until(waiting, "queue")
+            started = time.monotonic()
+            waiting.cancel("no longer wanted")
+            assert await code_of(waiting) is Code.CANCELLED
+            running.cancel("no longer wanted")
+            assert await code_of(running) is Code.CANCELLED
+            assert (await engine.run(CAP, short)).text == " Paris.\n\nThe United States has"
+            assert time.monotonic() - started < 2.0  # its prompt alone takes seconds
+
+    async def until(call: Any, phase: str) -> None:
+        async for event in call:
+            if getattr(event, "phase", None) == phase:
+                return
+
+    async def code_of(call: Any) -> Code:
+        with pytest.raises(CartdeckError) as caught:
+            async for _ in call:
+                pass
+        return caught.value.code
+
+    with_engine(use)
+
+
+def test_what_is_no_model_is_a_typed_error_and_the_next_call_works(tmp_path: Path, write_gguf: WriteGguf) -> None:
+    html = tmp_path / "page.gguf"
+    html.write_text("<html><body>Not found</body></html>")
+    broken = write_gguf("zzz.gguf", **{"general.architecture": "zzz"})
+    cut = write_gguf("cut.gguf")
+    cut.write_bytes(cut.read_bytes()[:-1])
+    good = write_gguf()
+
+    async def use(engine: Engine) -> None:
+        for cap in (CAP, "cap:model-info;gguf"):
+            codes = [(await error_of(engine, only_known(cap, path), cap)).code for path in (html, tmp_path, cut)]
+            assert codes == [Code.BAD_MODEL_FILE, Code.BAD_MODEL_FILE, Code.MODEL_TRUNCATED]
+            missing = await error_of(engine, only_known(cap, tmp_path / "none.gguf"), cap)
+            assert missing.code in (Code.FILE_NOT_FOUND, Code.MODEL_NOT_FOUND)
+        unknown = await error_of(engine, arguments_for(broken))
+        assert unknown.code is Code.UNSUPPORTED_ARCHITECTURE
+        assert unknown.details["architecture"] == "zzz"
+        assert (await engine.run(CAP, arguments_for(good))).provenance["usage"]["completion_tokens"] <= 8
+
+    def only_known(cap: str, path: Path) -> dict[str, Any]:
+        return arguments_for(path) if cap == CAP else {"model": str(path)}
+
+    with_engine(use)
+
+
+def test_a_model_that_was_mended_loads_in_the_process_that_refused_it(write_gguf: WriteGguf) -> None:
+    path = write_gguf()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:1000])
+
+    async def use(engine: Engine) -> None:
+        assert (await error_of(engine, arguments_for(path))).code is Code.MODEL_TRUNCATED
+        path.write_bytes(whole)
+        assert (await engine.run(CAP, arguments_for(path))).provenance["finish_reason"] in ("stop", "length")
+
+    with_engine(use)
+
+
+def test_errors_of_a_request_leave_the_model_in_place(write_gguf: WriteGguf) -> None:
+    path = write_gguf()
+
+    async def use(engine: Engine) -> None:
+        await engine.run(CAP, arguments_for(path))
+        overflow = await error_of(engine, arguments_for(path, "a" * 600))
+        assert overflow.code is Code.CONTEXT_OVERFLOW
+        assert (await error_of(engine, arguments_for(path, stop='[""]'))).argument == "stop"
+        after = await engine.run(CAP, arguments_for(path))
+        assert after.provenance["timing"]["load_s"] == 0
+
+    with_engine(use)
+
+
+def test_model_info_reads_the_header_alone(real_model: Path) -> None:
+    async def use(engine: Engine) -> None:
+        result = await engine.run("cap:model-info;gguf", {"model": str(real_model)})
+        record = json.loads(result.text)
+        assert (record["architecture"], record["parameters"]) == ("llama", 134_515_008)
+        assert (record["context_length"], record["quantization"]) == (8192, "Q4_1")
+        assert record["memory_bytes"] > record["files"][0]["size_bytes"]
+        assert result.provenance["engine"]["version"] is None  # nothing was loaded
+
+    with_engine(use)
