@@ -19,6 +19,7 @@ from cartdeck.forward import Forward, parent_of
 from cartdeck.policy import SessionKey
 from cartdeck.pool import Pool
 from cartdeck.request import Request
+from cartdeck.reset_mark import ALL, ResetMarks
 from cartdeck.router import Route, Router
 from cartdeck.session import Session
 from cartdeck.settings import Settings, load_settings
@@ -41,6 +42,7 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tick_handle: asyncio.TimerHandle | None = None
         self._discovery = Discovery()
+        self._reset_marks: ResetMarks
         self.settings: Settings
         self.loop: asyncio.AbstractEventLoop
         self.clock: Clock
@@ -57,6 +59,7 @@ class Engine:
         self.pool = Pool(self.settings, self.clock, on_peer_call=self._on_peer_call)
         await self.discover()
         self._is_open = True
+        self._reset_marks = ResetMarks()
         self._tick_handle = self.loop.call_later(tick_s, self._tick)
         return self
 
@@ -108,6 +111,8 @@ class Engine:
 
     def _tick(self) -> None:
         self.pool.tick(self.clock.tick(self.loop.time()))
+        for name in self._reset_marks.news():
+            self.pool.reset(None if name == ALL else name)
         self._tick_handle = self.loop.call_later(self.settings.call.tick_s, self._tick)
 
     # -- calls

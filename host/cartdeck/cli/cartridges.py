@@ -3,7 +3,7 @@
 It starts none of them: manifests and their requirements say it all.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,6 +39,35 @@ def cartridges(context: typer.Context, as_json: AsJson = False) -> None:
     ]
     rows += [["?", "", f"broken: {one.error}", "", one.origin] for one in found.broken]
     print_rows(["cartridge", "version", "state", "caps", "comes from"], rows)
+
+
+@app.command("reset")
+def reset(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The cartridge; all without a name.", show_default=False)
+    ] = None,
+) -> None:
+    """Let quarantined cartridges start again, in every engine of yours that runs.
+
+    An engine stops starting a cartridge that failed several times in a row. When the cause is mended, this makes it
+    forget those failures, within a second.
+
+    Example: cartdeck cartridges reset gguf
+    """
+    from cartdeck.discovery import discover
+    from cartdeck.reset_mark import mark_reset, marks_folder
+    from cartdeck.settings import load_settings
+    from cartdeck_protocol.errors import Code, failure
+
+    known = [one.name for one in discover(load_settings()).cartridges]
+    if name is not None and name not in known:
+        message = f"There is no cartridge {name!r}; there are {', '.join(known) or 'none'}."
+        raise failure(Code.BAD_ARGUMENT, message, argument="NAME")
+    try:
+        mark_reset(name)
+    except OSError as error:
+        message = f"The mark in {marks_folder()} cannot be written: {error.strerror}."
+        raise failure(Code.INSUFFICIENT_STORAGE, message) from None
 
 
 def state(cartridge: "Cartridge") -> str:
