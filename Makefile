@@ -52,7 +52,11 @@ check: setup-dev
 	@$(BIN)/pyright
 
 bench: setup-dev
-	@$(BIN)/python -m benchmarks $(ARGS)
+	$(STAGE) "tokens per second, beside llama-cpp-python in one process"
+	@$(BIN)/python benchmarks/bench_generate.py $(ARGS)
+	$(STAGE) "calls, bytes and small messages, beside a raw pipe"
+	@$(BIN)/python benchmarks/peers/peer_rawpipe.py
+	@$(BIN)/python benchmarks/peer_cartdeck.py asyncio
 
 setup: $(STAMPS)/cartdeck-$(EXTRAS)
 setup-dev: $(STAMPS)/dev-$(EXTRAS)
