@@ -87,7 +87,7 @@ def log_frame(
 ) -> bytes:
     """LOG. A number that is NaN, infinite or too large for the wire is left out; a progress is brought into [0, 1]."""
     meta: dict[str, Any] = {"level": level[:_MOST_WORD], "message": message[:_MOST_TEXT]}
-    if progress is not None and isfinite(progress):
+    if progress is not None and _is_finite(progress):
         meta["progress"] = fraction(progress)
     if phase is not None:
         meta["phase"] = phase[:_MOST_WORD]
@@ -122,7 +122,7 @@ def encode_heartbeat(*, rss_bytes: int, open_requests: int, stragglers: int, str
 
 def fraction(progress: float) -> float:
     """A progress that may leave: NaN and infinities count as nothing done."""
-    return min(1.0, max(0.0, float(progress))) if isfinite(progress) else 0.0
+    return float(min(1.0, max(0.0, progress))) if _is_finite(progress) else 0.0
 
 
 def _number(value: float) -> float | None:
@@ -130,6 +130,13 @@ def _number(value: float) -> float | None:
     if type(value) is int:
         return value if -(1 << 63) <= value < 1 << 63 else None
     return float(value) if isfinite(value) else None
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # an int that no float can hold
+        return True
 
 
 def _bounded(fields: Fields, most: int = MAX_CONTROL) -> bytes:
