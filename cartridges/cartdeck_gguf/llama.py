@@ -53,8 +53,10 @@ class Decoded(Enum):
     NO_ROOM = "no room"
 
 
-def take_over_logs(log: NativeLog) -> None:
-    """From now on every line of llama.cpp, ggml and mtmd goes to `log`, and none to a descriptor."""
+def begin(log: NativeLog) -> None:
+    """Readies the engine, once in a process: every line of llama.cpp, ggml and mtmd goes to `log`, none elsewhere."""
+    if _log_callbacks:
+        return
 
     def on_line(level: int, text: bytes, _user_data: object) -> None:
         log.add(level, text.decode("utf-8", errors="replace"))
@@ -63,7 +65,8 @@ def take_over_logs(log: NativeLog) -> None:
     native.llama_log_set(callback, nothing)
     mtmd_cpp.mtmd_log_set(callback, nothing)
     mtmd_cpp.mtmd_helper_log_set(callback, nothing)
-    _log_callbacks[:] = [callback]  # the library keeps only its address
+    _log_callbacks.append(callback)  # the library keeps only its address
+    native.llama_backend_init()
 
 
 def can_use_gpu() -> bool:

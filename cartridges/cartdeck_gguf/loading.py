@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 ENGINE_LIBRARY: Final = "llama-cpp-python"
 SMALLEST_CONTEXT: Final = 256
+LARGEST_CONTEXT: Final = 16_777_216
+UNKNOWN_CONTEXT: Final = 4096
+"""For a model that does not say how many tokens it was made to see."""
+
 _ALL_LAYERS: Final = 0x7FFF_FFFF
 _KINDS_OF_OTHERS: Final = {
     "adapter": "a LoRA adapter",
@@ -98,7 +102,7 @@ def choose_context(headers: list[Header], asked: int, *, available_bytes: int | 
     """
     first = headers[0]
     weights_bytes = sum(tensor.size_bytes or 0 for header in headers for tensor in header.tensors)
-    own = first.integer(f"{first.architecture}.context_length") or 4096
+    own = min(first.integer(f"{first.architecture}.context_length") or UNKNOWN_CONTEXT, LARGEST_CONTEXT)
     wanted = asked or own
     if available_bytes is None:
         return wanted
@@ -186,5 +190,5 @@ def import_engine():  # its type is that of the module
             f"{ENGINE_LIBRARY} cannot be loaded ({error}); install it with: pip install 'cartdeck[gguf]'",
             phase="load",
         ) from error
-    engine.take_over_logs(native_log)
+    engine.begin(native_log)
     return engine

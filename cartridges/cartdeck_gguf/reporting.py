@@ -42,7 +42,7 @@ class GenerationReporter:
             done, total = generation.prompt_done, generation.prompt_tokens
             self._count("prompt", "Reading the prompt", done, total, is_repeat=is_repeat)
         elif self._tokens is None:
-            self._tokens = InferenceReporter(self._output, "Generating", total=generation.most_tokens)
+            self._tokens = InferenceReporter(self._output.progress, "Generating", total=generation.most_tokens)
             self._tokens.start()
         elif is_repeat:
             self._tokens.repeat()

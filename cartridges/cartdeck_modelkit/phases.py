@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_protocol.progress import INFERENCE, LOADING, OBTAINING, steps_of
@@ -23,6 +23,21 @@ T = TypeVar("T")
 
 LoadReport = Callable[[float], None]
 """Called with the loader's own progress, 0 to 1, from any thread."""
+
+
+class ProgressReport(Protocol):
+    """What `Output.progress` is."""
+
+    def __call__(
+        self,
+        fraction: float,
+        message: str = "",
+        *,
+        phase: str | None = None,
+        work: float | None = None,
+        total: float | None = None,
+    ) -> None: ...
+
 
 STEP: Final = 0.05
 SHORTEST_INTERVAL_S: Final = 0.05
@@ -119,8 +134,9 @@ async def keeping_alive(repeat: Callable[[], None]) -> AsyncGenerator[None]:
 class InferenceReporter:
     """Reports counted work, tokens or steps, in the last phase: at 5 % steps, at most 20 a second, 0.35 to 0.95."""
 
-    def __init__(self, output: Output, message: str, *, total: int, unit: str = "tokens") -> None:
-        self._output = output
+    def __init__(self, report: ProgressReport, message: str, *, total: int, unit: str = "tokens") -> None:
+        """`report` is the call's `output.progress`; `total` is how much work there is at most."""
+        self._report = report
         self._message = message
         self._total = max(1, total)
         self._unit = unit
@@ -144,6 +160,4 @@ class InferenceReporter:
         """Reports where the work stands, whether or not it went on: that the call is alive."""
         done = min(self._work, self._total)
         message = f"{self._message}: {done} of {self._total} {self._unit}"
-        self._output.progress(
-            INFERENCE.at(done / self._total), message, phase="inference", work=done, total=self._total
-        )
+        self._report(INFERENCE.at(done / self._total), message, phase="inference", work=done, total=self._total)
