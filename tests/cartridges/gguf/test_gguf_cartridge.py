@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -144,18 +146,76 @@ def test_a_call_is_cancelled_while_it_waits_and_while_it_is_made(real_model: Pat
             assert (await engine.run(CAP, short)).text == " Paris.\n\nThe United States has"
             assert time.monotonic() - started < 2.0  # its prompt alone takes seconds
 
-    async def until(call: Any, phase: str) -> None:
-        async for event in call:
-            if getattr(event, "phase", None) == phase:
-                return
+    with_engine(use)
 
-    async def code_of(call: Any) -> Code:
-        with pytest.raises(CartdeckError) as caught:
-            async for _ in call:
-                pass
-        return caught.value.code
+
+def test_a_call_is_cancelled_while_it_loads_and_the_next_one_loads_anew(real_model: Path) -> None:
+    async def use(engine: Engine) -> None:
+        arguments = arguments_for(real_model, context_size=512)
+        async with engine.call(CAP, arguments) as call:
+            await until(call, "load")
+            call.cancel("no longer wanted")
+            assert await code_of(call) is Code.CANCELLED
+        assert (await engine.run(CAP, arguments)).text == " Paris.\n\nThe United States has"
 
     with_engine(use)
+
+
+def test_a_killed_process_fails_its_call_at_once_and_the_next_call_works(real_model: Path) -> None:
+    async def use(engine: Engine) -> None:
+        arguments = arguments_for(real_model, context_size=512)
+        await engine.run(CAP, arguments)
+        async with engine.call(CAP, {**arguments, "max-tokens": 400}) as call:
+            await until(call, "inference")
+            started = time.monotonic()
+            os.kill(gguf_process(engine), signal.SIGKILL)
+            error = await failure_of(call)
+        assert time.monotonic() - started < 1.0
+        assert error.code is Code.CARTRIDGE_DIED
+        assert "SIGKILL" in str(error)
+        assert "llama.cpp info" in repr(error.details)
+        assert (await engine.run(CAP, arguments)).text == " Paris.\n\nThe United States has"
+
+    with_engine(use)
+
+
+def test_a_model_file_that_is_cut_while_it_is_mapped_is_a_typed_death(write_gguf: WriteGguf) -> None:
+    path = write_gguf()
+    whole = path.read_bytes()
+
+    async def use(engine: Engine) -> None:
+        await engine.run(CAP, arguments_for(path))
+        os.truncate(path, 0)
+        error = await error_of(engine, arguments_for(path))
+        assert error.code is Code.CARTRIDGE_DIED
+        assert "SIGBUS" in str(error)
+        path.write_bytes(whole)
+        await engine.run(CAP, arguments_for(path))
+
+    with_engine(use)
+
+
+def gguf_process(engine: Engine) -> int:
+    return next(session.process.pid for session in engine.pool.sessions if session.key.cartridge == "gguf")
+
+
+async def until(call: Any, phase: str) -> None:
+    """Reads the call's events up to the first one of that phase."""
+    async for event in call:
+        if getattr(event, "phase", None) == phase:
+            return
+    raise AssertionError(f"the call ended before its phase {phase}")
+
+
+async def failure_of(call: Any) -> CartdeckError:
+    with pytest.raises(CartdeckError) as caught:
+        async for _ in call:
+            pass
+    return caught.value
+
+
+async def code_of(call: Any) -> Code:
+    return (await failure_of(call)).code
 
 
 def test_what_is_no_model_is_a_typed_error_and_the_next_call_works(tmp_path: Path, write_gguf: WriteGguf) -> None:
