@@ -21,6 +21,25 @@ def test_the_output_goes_to_standard_output_byte_for_byte() -> None:
     assert done.stdout == data
 
 
+def test_standard_input_is_passed_on_as_it_comes() -> None:
+    command = [CARTDECK, "call", "echo", "--arg", "data=@-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"one", b"two"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.read(3) == line  # while standard input is still open
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_a_standard_input_that_never_ends_does_not_hold_up_an_error() -> None:
+    command = [CARTDECK, "call", "echo", "--arg", "data=@-", "--timeout", "0.3", "--quiet"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.wait(30) == 5
+
+
 def test_an_argument_may_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "in.bin").write_bytes(b"\x00\xff" * 200_000)
     done = cartdeck("call", "echo", "--arg", "data=@in.bin", "--out", "out.bin", cwd=tmp_path)

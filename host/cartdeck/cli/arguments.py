@@ -5,9 +5,11 @@ It does not know which arguments a cap has, nor their types: the engine checks b
 
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
+
+import anyio.to_thread
 
 from cartdeck_protocol.errors import Code, failure
 
@@ -15,7 +17,7 @@ READ_BYTES: Final = 64 * 1024
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    """The arguments that `--arg` gave: text, a Path for @FILE, an iterator of bytes for @-.
+    """The arguments that `--arg` gave: text, a Path for @FILE, an async iterator of bytes for @-.
 
     A name that is given several times becomes a list, for arguments that take a sequence. `@@` at the start of a
     value stands for one `@`. Raises BAD_ARGUMENT for a pair without `=` and FILE_NOT_FOUND for a missing file.
@@ -31,7 +33,7 @@ def parse_arguments(pairs: Sequence[str]) -> dict[str, Any]:
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
-def parse_value(text: str, *, name: str) -> str | Path | Iterator[bytes]:
+def parse_value(text: str, *, name: str) -> str | Path | AsyncGenerator[bytes]:
     """The value that `text` spells for the argument `name`."""
     if not text.startswith("@"):
         return text
@@ -47,9 +49,10 @@ def parse_value(text: str, *, name: str) -> str | Path | Iterator[bytes]:
     return path
 
 
-def read_standard_input() -> Iterator[bytes]:
+async def read_standard_input() -> AsyncGenerator[bytes]:
+    """Standard input as it comes: what is there, without waiting for a full block."""
     reader = cast("io.BufferedReader", sys.stdin.buffer)
-    while block := reader.read1(READ_BYTES):  # what is there, without waiting for a full block
+    while block := await anyio.to_thread.run_sync(reader.read1, READ_BYTES, abandon_on_cancel=True):
         yield block
 
 

@@ -4,6 +4,7 @@ import io
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
 from cartdeck.cli.arguments import parse_arguments, read_text
@@ -43,8 +44,12 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("grüß\n".encode())))
     assert read_text("-", name="prompt") == "grüß\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"bytes")))
-    (name, parts) = next(iter(parse_arguments(["data=@-"]).items()))
-    assert (name, b"".join(parts)) == ("data", b"bytes")
+    parsed = parse_arguments(["data=@-"])
+
+    async def read() -> bytes:
+        return b"".join([part async for part in parsed["data"]])
+
+    assert anyio.run(read) == b"bytes"
 
 
 def test_standard_input_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
