@@ -5,9 +5,10 @@ It does not know calls or sessions: it hands each step to the loop of an engine 
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -41,7 +42,7 @@ class BlockingCall:
 
     def __iter__(self) -> Iterator[Event]:
         # A batch for each hop between the threads, since a hop costs more than an event.
-        while batch := self._engine.wait_for(self._call.next_events()):
+        while batch := self._engine.wait_for(self._call.next_events):
             yield from batch
 
     @property
@@ -87,14 +88,10 @@ class BlockingEngine:
         """Run a plain function on the engine's loop."""
         return self._open_portal().call(function, *arguments)
 
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the engine's loop and wait. A KeyboardInterrupt here cancels it there, so that a Ctrl-C leaves
-        nothing behind that still waits."""
-
-        async def run() -> T:
-            return await work
-
-        future: Future[T] = self._open_portal().start_task_soon(run)
+    def wait_for(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine function on the engine's loop and wait. A KeyboardInterrupt here cancels it there, so that
+        a Ctrl-C leaves nothing behind that still waits."""
+        future: Future[T] = self._open_portal().start_task_soon(function)
         try:
             return future.result()
         except BaseException:
@@ -122,15 +119,15 @@ class BlockingEngine:
 
     def run(self, cap: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Result:
         """As `Engine.run`. A KeyboardInterrupt cancels the call."""
-        return self.wait_for(self._engine.run(cap, arguments, timeout_s=timeout_s))
+        return self.wait_for(partial(self._engine.run, cap, arguments, timeout_s=timeout_s))
 
     def load(self, target: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
         """As `Engine.load`."""
-        self.wait_for(self._engine.load(target, arguments, timeout_s=timeout_s))
+        self.wait_for(partial(self._engine.load, target, arguments, timeout_s=timeout_s))
 
     def unload(self, target: str | None = None, arguments: Mapping[str, Any] | None = None) -> int:
         """As `Engine.unload`."""
-        return self.wait_for(self._engine.unload(target, arguments))
+        return self.wait_for(partial(self._engine.unload, target, arguments))
 
     def reset(self, cartridge: str | None = None) -> int:
         """As `Engine.reset`."""

@@ -110,10 +110,11 @@ class Engine:
                 self.pool.reset(cartridge.name)
 
     def _tick(self) -> None:
+        # First, so that a fault in one tick does not stop the clock for ever.
+        self._tick_handle = self.loop.call_later(self.settings.call.tick_s, self._tick)
         self.pool.tick(self.clock.tick(self.loop.time()))
         for name in self._reset_marks.news():
             self.pool.reset(None if name == ALL else name)
-        self._tick_handle = self.loop.call_later(self.settings.call.tick_s, self._tick)
 
     # -- calls
 

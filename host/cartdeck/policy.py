@@ -101,9 +101,9 @@ class Seat:
     is_ending: bool
     """Its process is on its way out: the place is free soon."""
     open_requests: int
-    """Calls open or waiting there."""
+    """Those that wait at its door do not count: they are there because others came before them."""
     used_at_s: float
-    """When its last call ended."""
+    """When its last call ended, on the loop's clock."""
     is_stuck: bool
     """It is busy until the call that wants a place ends: see `is_stuck`."""
 

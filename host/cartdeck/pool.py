@@ -208,7 +208,7 @@ class Pool:
         for session in self.sessions:
             session.tick(now_s)
             is_unused = session.state is State.READY and not session.open_requests
-            if idle_s and session.holds_instance and is_unused and now_s - session.used_at_s > idle_s:
+            if idle_s and session.holds_instance and is_unused and self._loop.time() - session.used_at_s > idle_s:
                 session.end()
 
     async def unload(self, keys: list[SessionKey]) -> int:

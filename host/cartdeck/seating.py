@@ -41,7 +41,7 @@ class Seating:
                 door.key,
                 is_loading=session.state is State.STARTING,
                 is_ending=session.is_closed_to_new,
-                open_requests=session.open_requests + len(door.waiting),
+                open_requests=session.open_requests,
                 used_at_s=session.used_at_s,
                 is_stuck=bool(own) and self._is_stuck(door.key, own),
             )

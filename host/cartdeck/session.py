@@ -55,7 +55,8 @@ class Session:
         self.is_closed_to_new = False
         """It answers what is open and takes nothing more: being unloaded, or it did not answer a CANCEL."""
         self.open_requests = 0
-        self.used_at_s = clock.now_s
+        self.used_at_s = 0.0
+        """When its last request ended, on the loop's clock: the engine's is too coarse to tell who was used last."""
         self.health: Health | None = None
         self._settings = settings
         self._clock = clock
@@ -100,7 +101,7 @@ class Session:
             raise
         assert self._life.process is not None
         self.state = State.READY
-        self.used_at_s = self._clock.now_s
+        self.used_at_s = self._loop.time()
         self.health = Health(self._settings.health, self._life.process, self._clock.now_s)
 
     def end(self, reason: CartdeckError | None = None, *, is_urgent: bool = False) -> "asyncio.Task[None]":
@@ -238,7 +239,7 @@ class Session:
         if type(request) is not IdentityProbe:
             self.open_requests -= 1
             self.has_answered = True
-            self.used_at_s = self._clock.now_s
+            self.used_at_s = self._loop.time()
 
     def _on_settled(self) -> None:
         if self._idle_waiters and not self.open_requests:

@@ -1,0 +1,126 @@
+"""An engine on real processes, with short durations, that leaves nothing behind."""
+
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from cartdeck import Engine, Settings
+from cartdeck.settings import parse_settings
+from cartdeck_protocol.caps import build_manifest
+
+DATA = Path(__file__).parent.parent / "data" / "cartridges"
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Callable[..., Settings]:
+    """Settings with short durations; keyword arguments are sections that replace single values."""
+
+    def make(**sections: Any) -> Settings:
+        table: dict[str, Any] = {
+            "cartridge_folders": [str(tmp_path / "cartridges")],
+            "stop": {"close_s": 0.5, "term_s": 0.5, "kill_s": 1.0},
+            "restart": {"first_s": 0.2, "longest_s": 0.8},
+            "call": {"tick_s": 0.05, "cancel_s": 0.5, "abandon_s": 1.0},
+        }
+        for name, values in sections.items():
+            table[name] = {**table.get(name, {}), **values} if isinstance(values, dict) else values
+        return parse_settings(table, origin="test")
+
+    return make
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cartridge `shelf` of tests/data, declared in a cartridge folder, as a program of another environment is."""
+    source = DATA / "shelf"
+    package = tmp_path / "packages" / "shelf"
+    package.mkdir(parents=True)
+    manifest = build_manifest(
+        (source / "manifest.toml").read_text("utf-8"),
+        lambda alias: path.read_text("utf-8") if (path := source / f"{alias}.toml").exists() else None,
+    )
+    (package / "manifest.json").write_bytes(manifest.to_json())
+    (package / "__init__.py").write_bytes((source / "__init__.py").read_bytes())
+    folder = tmp_path / "cartridges" / "shelf"
+    folder.mkdir(parents=True)
+    (folder / "cartridge.toml").write_text(
+        f'command = ["{sys.executable}", "-P", "-m", "cartdeck_sdk", "shelf"]\n'
+        f'manifest = "{package / "manifest.json"}"\n',
+        "utf-8",
+    )
+    known = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(package.parent), known])))
+
+
+@pytest.fixture
+async def engine(quick: Callable[..., Settings], nothing_left: None) -> AsyncIterator[Engine]:
+    async with Engine(quick()) as engine:
+        yield engine
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """No child, no zombie and no descriptor more than before."""
+    before = open_descriptors()
+    yield
+    assert child_processes() == []
+    assert open_descriptors() <= before + 1  # the loop's own are closed behind this
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def child_processes() -> list[int]:
+    """The direct children of this process, zombies included."""
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found += [int(pid) for pid in (task / "children").read_text("ascii").split()]
+        except FileNotFoundError:  # the thread ended meanwhile
+            continue
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+async def until(condition: Callable[[], Any], *, limit_s: float = LIMIT_S) -> None:
+    """Wait until `condition()` holds; fail after `limit_s`."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {limit_s} s"
+        await anyio.sleep(0.005)
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., Any]:
+    return until
+
+
+@pytest.fixture
+def runs() -> Callable[[int], bool]:
+    return is_alive
+
+
+@pytest.fixture
+def children() -> Callable[[], list[int]]:
+    return child_processes

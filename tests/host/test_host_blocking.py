@@ -1,0 +1,115 @@
+"""The engine for callers that do not await: the same names, from any thread, and Ctrl-C."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cartdeck
+from cartdeck import CartdeckError, Code, Data, End, Progress, Settings
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def first_loop() -> None:
+    """What a process keeps once, such as the signal pipe of uvloop where it is installed, is no leak of an engine's."""
+    with cartdeck.open(Settings()):
+        pass
+
+
+def test_a_call_blocks_and_gives_events_and_a_result(quick: Callable[..., Settings]) -> None:
+    with cartdeck.open(quick()) as engine:
+        assert engine.run("cap:echo", {"data": "plain"}, timeout_s=20).text == "plain"
+        with engine.call("work", {"steps": 3, "seconds": 0.01}) as call:
+            events = list(call)
+        assert isinstance(events[-1], End)
+        assert any(isinstance(event, Progress) for event in events)
+        assert call.result.text == "3 steps done"
+        assert "work" in {entry.definition.alias for entry in engine.caps()}
+
+
+def test_errors_arrive_bare(quick: Callable[..., Settings]) -> None:
+    with cartdeck.open(quick()) as engine, pytest.raises(CartdeckError) as caught:
+        engine.run("cap:ecko")
+    assert caught.value.code is Code.NO_SUCH_CAP
+
+
+def test_any_thread_may_call(quick: Callable[..., Settings]) -> None:
+    answers: list[str] = []
+    with cartdeck.open(quick()) as engine:
+
+        def work(number: int) -> None:
+            for turn in range(5):
+                answers.append(engine.run("echo", {"data": f"{number} {turn}"}, timeout_s=20).text)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert sorted(answers) == sorted(f"{number} {turn}" for number in range(4) for turn in range(5))
+
+
+def test_leaving_a_call_early_cancels_it(quick: Callable[..., Settings]) -> None:
+    with cartdeck.open(quick()) as engine:
+        with engine.call("emit", {"count": 100_000, "interval": 0.001}) as call:
+            for event in call:
+                if isinstance(event, Data):
+                    break
+        assert engine.run("echo", {"data": "on"}, timeout_s=10).text == "on"
+
+
+def test_load_unload_and_listing(quick: Callable[..., Settings]) -> None:
+    with cartdeck.open(quick()) as engine:
+        engine.load("echo", timeout_s=20)
+        echo = next(one for one in engine.cartridges() if one.cartridge.name == "echo")
+        assert [one.state for one in echo.sessions] == ["ready"]
+        assert engine.unload("echo") == 1
+        assert engine.reset() == 0
+        assert isinstance(engine.broken(), list)
+
+
+def test_an_engine_that_is_not_open_says_so() -> None:
+    engine = cartdeck.open()
+    with pytest.raises(RuntimeError, match="not open"):
+        engine.run("echo")
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import cartdeck
+with cartdeck.open() as engine:
+    engine.run("echo", {"data": b""})
+    pid = engine.cartridges()[0].sessions[0].pid
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        engine.run("misbehave", {"action": "stall"})
+    except KeyboardInterrupt:
+        print("interrupted")
+    end = time.monotonic() + 3
+    while engine.cartridges()[0].sessions[0].open_requests and time.monotonic() < end:
+        time.sleep(0.01)
+    print(engine.cartridges()[0].sessions[0].open_requests, engine.run("echo", {"data": "on"}).text)
+    print(pid == engine.cartridges()[0].sessions[0].pid)
+"""
+
+
+def test_an_interrupt_cancels_the_call_and_nothing_else(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], check=False, capture_output=True, text=True, timeout=30, cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == ["interrupted", "0 on", "True"], done.stderr
+    assert done.returncode == 0
+
+
+def test_help_needs_neither_pydantic_nor_anyio() -> None:
+    program = "import sys, cartdeck; sys.exit(str({'pydantic', 'anyio', 'msgpack', 'asyncio'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=30)
+    assert done.stderr.strip() == "set()"
+    assert sorted(cartdeck.__all__) == sorted(name for name in cartdeck.__all__ if hasattr(cartdeck, name))
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        _ = cartdeck.absent  # type: ignore[attr-defined]  # the point
