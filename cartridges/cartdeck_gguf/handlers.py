@@ -53,7 +53,10 @@ async def make_text(model: LoadedModel, generation: Generation, output: Output) 
 
     def work(job: Job) -> None:
         native_log.begin_section(job.log)
-        generation.run(model, job.say, job.touch)
+        try:
+            generation.run(model, job.say, job.touch)
+        finally:
+            native_log.begin_section()  # what the engine says from here on is not this request's
 
     job = Job(work, abort=generation.flag.set)
     reporter = GenerationReporter(output, generation, job)
