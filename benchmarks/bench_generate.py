@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     options = parser.parse_args()
-    rounds, max_tokens = (5, 64) if options.quick else (11, 128)
+    rounds, max_tokens = (11, 48) if options.quick else (15, 128)
     for peer, figure, value, unit in asyncio.run(measure(rounds, max_tokens)):
         if options.json:
             print(json.dumps({"peer": peer, "figure": figure, "value": round(value, 4), "unit": unit}), flush=True)

@@ -63,25 +63,15 @@ async def make_text(model: LoadedModel, generation: Generation, output: Output) 
     instance.owner.submit(job)
     try:
         async with keeping_alive(reporter.repeat):
-            is_over = False
-            while not is_over:
+            reporter.report()
+            async for text in job.pieces():
                 reporter.report()
-                await job.changed()
-                is_over = job.is_over  # asked before the text is taken, so that the last of it is not left behind
-                await pass_on(job, output)
-        job.result()
-        reporter.report()
+                for level, line in job.take_lines():
+                    output.log(level, line)
+                if text:
+                    await output.write(text)
     finally:
         job.cancel()
-
-
-async def pass_on(job: Job, output: Output) -> None:
-    """Sends what the job said since the last time."""
-    for level, line in job.take_lines():
-        output.log(level, line)
-    text = job.take_text()
-    if text:
-        await output.write(text)
 
 
 @cartridge.handles("model-info", needs=("model",))

@@ -7,7 +7,7 @@ belong to the thread that began them: so every call into them is a job here, one
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
@@ -25,7 +25,7 @@ _LOOK_S: Final = 0.1
 class Job:
     """One request's work on the owner's thread, made on the event loop's thread.
 
-    The owner's side calls `say`, `log` and `touch`; the loop's side waits for `changed` and takes what came.
+    The owner's side calls `say`, `log` and `touch`; the loop's side reads `pieces`, and the lines that came with them.
     """
 
     def __init__(self, work: Callable[["Job"], None], *, abort: Callable[[], None] = lambda: None) -> None:
@@ -47,12 +47,8 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether the work is done, failed or was given up; `result` says which."""
+        """Whether the work is done, failed or was given up."""
         return self._outcome.done()
-
-    def result(self) -> None:
-        """Raises what the work raised; to be asked once it is over."""
-        self._outcome.result(timeout=0)
 
     def cancel(self) -> None:
         """Gives the work up: at once while it waits, as soon as `abort` takes effect while it runs."""
@@ -115,13 +111,18 @@ class Job:
 
     # the event loop's thread
 
-    async def changed(self) -> None:
-        """Waits until the job has said, counted or ended something since the last wait."""
-        await self._event.wait()
-        self._event.clear()
+    async def pieces(self) -> AsyncGenerator[str]:
+        """The text as it comes; "" when the job counted or logged something and said nothing. Ends with the job, or
+        raises what the work raised."""
+        is_over = False
+        while not is_over:
+            await self._event.wait()
+            self._event.clear()
+            is_over = self.is_over  # asked before the text is taken, so that the last of it is not left behind
+            yield self._take_text()
+        self._outcome.result(timeout=0)
 
-    def take_text(self) -> str:
-        """The text that came since the last time."""
+    def _take_text(self) -> str:
         with self._lock:
             texts, self._texts = self._texts, []
             self._unread = 0

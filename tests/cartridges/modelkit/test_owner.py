@@ -13,14 +13,8 @@ LIMIT_S = 10.0
 
 
 async def text_of(job: Job) -> str:
-    text = ""
-    while True:
-        await asyncio.wait_for(job.changed(), LIMIT_S)
-        is_over = job.is_over
-        text += job.take_text()
-        if is_over:
-            job.result()
-            return text
+    async with asyncio.timeout(LIMIT_S):
+        return "".join([text async for text in job.pieces()])
 
 
 def gated() -> tuple[Callable[[Job], None], threading.Event, threading.Event]:
@@ -85,7 +79,7 @@ def test_a_job_that_is_given_up_while_it_waits_never_runs_and_makes_room() -> No
         assert waiting[1].is_over
         assert waiting[2].position == 2
         with pytest.raises(CartdeckError) as caught:
-            waiting[1].result()
+            await text_of(waiting[1])
         assert caught.value.code is Code.CANCELLED
         gate.set()
         await text_of(running)
@@ -138,10 +132,9 @@ def test_a_job_waits_for_a_reader_that_is_far_behind() -> None:
 
         job = Job(work)
         Owner("test").submit(job)
-        await asyncio.wait_for(job.changed(), LIMIT_S)
-        assert not said.is_set()
-        assert job.take_text() == block
-        assert await text_of(job) == ""
+        pieces = job.pieces()
+        assert await asyncio.wait_for(anext(pieces), LIMIT_S) == block
+        assert [text async for text in pieces] == [""]
         assert said.is_set()
 
     asyncio.run(run())
