@@ -16,12 +16,8 @@ from cartdeck.feeding import Feeding
 from cartdeck.intake import Incoming, Intake
 from cartdeck.request import Request
 from cartdeck.switch import Switch
-from cartdeck_protocol.caps import ValueKind
-from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import InStream, Logged
-
-_TEXT_KINDS = frozenset({ValueKind.TEXT, ValueKind.JSON})
 
 
 class Call(Request):
@@ -217,8 +213,7 @@ class Call(Request):
         intake = self._intake
         assert intake is not None
         assert self.route is not None
-        output = self.route.definition.outputs.get(stream.name)
-        is_text = output is not None and kind_of(output.media) in _TEXT_KINDS
+        is_text = stream.name in self.route.text_outputs
         incoming = intake.start(stream, max_item=self._engine.settings.wire.max_item_bytes, is_text=is_text)
         if payload is None:
             self._streams[stream.number] = incoming

@@ -11,8 +11,11 @@ from typing import Any, cast
 from cartdeck.discovery import Cartridge
 from cartdeck.instance import InstanceForm, instance_forms
 from cartdeck.near import near_names
-from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, CapUrn, UrnError, closeness
+from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, CapUrn, UrnError, ValueKind, closeness
+from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+_TEXT_KINDS = frozenset({ValueKind.TEXT, ValueKind.JSON})
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,12 +27,15 @@ class Route:
     instance: InstanceForm
     urn: str
     """The cap's own URN, as text: what the request names on the wire."""
+    text_outputs: frozenset[str]
+    """The outputs that are text: no piece of them may end inside a character."""
 
 
 def _routes_of(cartridge: Cartridge) -> Iterator[Route]:
     forms = instance_forms(cartridge.manifest.caps)
     for cap in cartridge.manifest.caps:
-        yield Route(cartridge, cap, forms[cap.alias], str(cap.urn))
+        texts = frozenset(name for name, output in cap.outputs.items() if kind_of(output.media) in _TEXT_KINDS)
+        yield Route(cartridge, cap, forms[cap.alias], str(cap.urn), texts)
 
 
 def parse_cap(text: str) -> CapUrn:

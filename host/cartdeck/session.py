@@ -236,6 +236,7 @@ class Session:
 
     def _on_terminal(self, request: Request) -> None:
         _stop_timer(request)
+        request.exchange = None  # the exchange knows the request: without this each call is work for the collector
         if type(request) is not IdentityProbe:
             self.open_requests -= 1
             self.has_answered = True
