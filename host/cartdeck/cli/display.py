@@ -4,6 +4,7 @@ It does not know calls or cartridges, nor when things happen: it is told, and as
 """
 
 import contextlib
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class State:
     @property
     def amount(self) -> str:
         """What was done of what there is, with the unit that the phase counts in; "" where the message counts."""
-        if self.work is None or (self.phase not in BYTE_PHASES and any(c.isdigit() for c in self.message)):
+        if self.work is None or COUNTED.search(self.message):
             return ""
         if self.phase in BYTE_PHASES:
             if self.total is None:
@@ -75,6 +76,7 @@ class State:
         return f"{self.work:g}{unit}" if self.total is None else f"{self.work:g}/{self.total:g}{unit}"
 
 
+COUNTED: Final = re.compile(r"\d of \d")
 BYTE_PHASES: Final = frozenset({"obtain", "download", "unpack", "verify", "load"})
 """Phases whose work is counted in bytes: the wire carries the number alone."""
 TOKEN_PHASES: Final = frozenset({"prompt", "inference"})

@@ -56,6 +56,8 @@ def cartdeck(
 
 def main() -> int:
     """The console command. Every end has an exit code, and no traceback reaches a user."""
+    if sys.platform == "win32":
+        sys.exit("cartdeck runs on Linux and macOS; on Windows, use it inside WSL.")
     _open_standard_descriptors()
     status = run(as_json="--json" in sys.argv)
     if threading.active_count() > 1:
