@@ -217,7 +217,6 @@ def test_any_split_gives_the_same_events(sizes: list[int]) -> None:
 
 def _recording() -> bytes:
     """The bytes that a cartridge sends: hello, a log, two streams, an end."""
-    pair = Pair()
     cartridge = wire.Connection(wire.Role.CARTRIDGE, manifest=b"{}")
     host = wire.Connection(wire.Role.HOST)
     host.send_hello()
