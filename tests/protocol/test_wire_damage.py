@@ -45,6 +45,7 @@ BOTH_WAYS: list[tuple[str, list[dict[int, Any]], dict[int, Any], Code]] = [
     ("a chunk beyond the window", [START, chunk(0), chunk(1)], chunk(2), Code.CREDIT_VIOLATION),
     ("a chunk larger than agreed", [START], chunk(0, payload=bytes(1025)), Code.FRAME_TOO_LARGE),
     ("a whole stream larger than a chunk", [], {**START, 6: bytes(1025)}, Code.FRAME_TOO_LARGE),
+    ("a name and media too long together", [], {**START, 12: "m" * 500, 21: "n" * 461}, Code.FRAME_TOO_LARGE),
     ("more streams than allowed", [{1: 8, 11: n} for n in range(3)], {1: 8, 11: 3}, Code.PROTOCOL_VIOLATION),
     ("a credit of nothing", [], credit(0, 0), Code.CREDIT_VIOLATION),
     ("a credit past all bounds", [], credit(0, 1 << 40), Code.CREDIT_VIOLATION),

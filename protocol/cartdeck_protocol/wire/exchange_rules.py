@@ -13,6 +13,7 @@ from cartdeck_protocol.wire.exchange import Exchange
 from cartdeck_protocol.wire.faults import meta_fault
 from cartdeck_protocol.wire.frames import Fields
 from cartdeck_protocol.wire.kinds import Kind
+from cartdeck_protocol.wire.limits import MAX_STREAM_TEXT
 from cartdeck_protocol.wire.sender import Sender
 from cartdeck_protocol.wire.stream import InStream
 
@@ -57,13 +58,20 @@ class ExchangeRules:
         if number >= self._connection.limits.streams_per_request:
             self._damage(exchange, f"more than {self._connection.limits.streams_per_request} streams in one request")
             return
+        media, name = fields.get(12, ""), fields.get(21, "")
+        if media or name:
+            size = len((media + name).encode())
+            if size > MAX_STREAM_TEXT:  # the host could not say them again to whom it forwards the stream
+                message = f"a stream's name and media of {size} bytes; at most {MAX_STREAM_TEXT} are allowed"
+                self._damage(exchange, message, Code.FRAME_TOO_LARGE)
+                return
         exchange.total_in += 1
         stream = InStream(
             self._connection,
             exchange.id,
             number,
-            media=fields.get(12, ""),
-            name=fields.get(21, ""),
+            media=media,
+            name=name,
             is_sequence=fields.get(17, False),
             credit=self._connection.limits.initial_credit,
         )

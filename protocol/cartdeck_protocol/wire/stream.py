@@ -31,8 +31,8 @@ class OutStream:
     """
 
     __slots__ = (
-        "_outlet", "closed", "closing", "credit", "error", "index", "is_merged", "is_sequence", "media", "name", "number",
-        "on_writable", "pending", "pending_bytes", "queued", "request_id", "started",
+        "_outlet", "closed", "closing", "credit", "error", "index", "is_merged", "is_sequence", "media", "name",
+        "number", "on_writable", "pending", "pending_bytes", "queued", "request_id", "started",
     )  # fmt: skip
 
     def __init__(
