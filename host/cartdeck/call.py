@@ -16,6 +16,7 @@ from cartdeck.feeding import Feeding
 from cartdeck.intake import Incoming, Intake
 from cartdeck.request import Request
 from cartdeck.switch import Switch
+from cartdeck.window import Window
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import InStream, Logged
 
@@ -188,6 +189,9 @@ class Call(Request):
             self._timer = None
         if self._feeding is not None:
             self._feeding.stop()
+        for incoming in self._streams.values():  # those that a failure cut off
+            if incoming.window is not None:
+                incoming.window.close()
         self._wake()
 
     # -- arguments out
@@ -213,8 +217,13 @@ class Call(Request):
         intake = self._intake
         assert intake is not None
         assert self.route is not None
+        engine = self._engine
+        limits = engine.settings.wire
+        window = None
+        if payload is None:
+            window = Window(stream, engine.reserve, credit=limits.initial_credit, grown_credit=limits.grown_credit)
         is_text = stream.name in self.route.text_outputs
-        incoming = intake.start(stream, max_item=self._engine.settings.wire.max_item_bytes, is_text=is_text)
+        incoming = intake.start(stream, window, max_item=limits.max_item_bytes, is_text=is_text)
         if payload is None:
             self._streams[stream.number] = incoming
         else:
@@ -230,7 +239,10 @@ class Call(Request):
     def on_stream_end(self, stream: InStream) -> None:
         intake = self._intake
         assert intake is not None
-        self._add_end(intake, self._streams.pop(stream.number))
+        incoming = self._streams.pop(stream.number)
+        if incoming.window is not None:
+            incoming.window.close()
+        self._add_end(intake, incoming)
 
     def _add(self, intake: Intake, incoming: Incoming, payload: bytes) -> None:
         if not intake.waiting_chunks:

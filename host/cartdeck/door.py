@@ -65,7 +65,10 @@ class Door:
         """Tell those who wait what they wait for."""
         for ahead, request in enumerate(self.waiting):
             if self.starting is not None:
-                request.on_notice(f"starting {self.key.cartridge}", "starting")
+                message, phase = f"starting {self.key.cartridge}", "starting"
             else:
                 place = f"{ahead} before it" if ahead else "next in line"
-                request.on_notice(f"waiting for {self.key.cartridge}, {place}", "queued")
+                message, phase = f"waiting for {self.key.cartridge}, {place}", "queued"
+            if request.noticed != message:
+                request.noticed = message
+                request.on_notice(message, phase)

@@ -25,6 +25,7 @@ from cartdeck.session import Session
 from cartdeck.settings import Settings, load_settings
 from cartdeck.status import CapEntry, CartridgeStatus
 from cartdeck.visit import Visit
+from cartdeck.window import Reserve
 from cartdeck_protocol.caps import UNIVERSAL_CAPS
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import RequestReceived
@@ -48,12 +49,15 @@ class Engine:
         self.clock: Clock
         self.router: Router
         self.pool: Pool
+        self.reserve: Reserve
 
     # -- life
 
     async def __aenter__(self) -> Self:
         self.settings = self._given_settings or load_settings()
         self.loop = asyncio.get_running_loop()
+        limits = self.settings.wire
+        self.reserve = Reserve(limits.reserve_bytes, chunk_bytes=limits.max_chunk_bytes)
         tick_s = self.settings.call.tick_s
         self.clock = Clock(self.loop.time(), tick_s=tick_s)
         self.pool = Pool(self.settings, self.clock, on_peer_call=self._on_peer_call)

@@ -211,7 +211,7 @@ class Forward(Request):
             self._side.session.connection.log(self._side.exchange, "warning", message)
 
     def on_notice(self, message: str, phase: str) -> None:
-        self._side.session.connection.log(self._side.exchange, "info", message, phase=phase)
+        self._side.session.connection.log(self._side.exchange, "info", message, progress=0.0, phase=phase)
         self._side.session.flush_soon()
 
     def on_finished(self, progress: float, provenance: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any, Final, cast
 
 from cartdeck.events import Data, Event, KeptOutput, Log, Progress
+from cartdeck.window import Window
 from cartdeck_protocol.wire import InStream, ItemDecoder
 
 _HIGHEST_ASCII: Final = 0x7F
@@ -16,12 +17,16 @@ _HIGHEST_ASCII: Final = 0x7F
 class Incoming:
     """One output stream on its way to the caller."""
 
-    __slots__ = ("decoder", "is_text", "kept", "name", "rest", "stream")
+    __slots__ = ("decoder", "is_text", "kept", "name", "rest", "stream", "window")
 
-    def __init__(self, stream: InStream, kept: KeptOutput, *, max_item: int, is_text: bool) -> None:
+    def __init__(
+        self, stream: InStream, kept: KeptOutput, window: Window | None, *, max_item: int, is_text: bool
+    ) -> None:
         self.stream = stream
         self.name = stream.name
         self.kept = kept
+        self.window = window
+        """None for an output that came whole, with its beginning."""
         self.is_text = is_text and not stream.is_sequence
         self.decoder = ItemDecoder(max_item) if stream.is_sequence else None
         self.rest = b""
@@ -52,11 +57,11 @@ class Intake:
 
     # -- filling
 
-    def start(self, stream: InStream, *, max_item: int, is_text: bool) -> Incoming:
+    def start(self, stream: InStream, window: Window | None, *, max_item: int, is_text: bool) -> Incoming:
         kept = self.outputs.get(stream.name)
         if kept is None:
             kept = self.outputs[stream.name] = KeptOutput(is_sequence=stream.is_sequence)
-        return Incoming(stream, kept, max_item=max_item, is_text=is_text)
+        return Incoming(stream, kept, window, max_item=max_item, is_text=is_text)
 
     def add_chunk(self, incoming: Incoming, payload: bytes) -> None:
         self._entries.append((incoming, payload))
@@ -112,7 +117,8 @@ class Intake:
     def absorb(self, incoming: Incoming, payload: bytes) -> list[Any]:
         """What a chunk adds to its output: items, or one piece of bytes; none while a character or an item is cut.
         It counts as taken. For a caller who wants no events this is all there is to do."""
-        incoming.stream.take()
+        if incoming.window is not None:
+            incoming.window.take(len(payload))
         if incoming.decoder is not None:
             items = incoming.decoder.feed(payload)
             self._keep(incoming.kept, len(payload), items)

@@ -23,7 +23,7 @@ class Request(ABC):
 
     __slots__ = (
         "_phase", "_progress", "_work", "advanced_at_s", "arrival", "cancel_timer", "exchange", "heard_at_s",
-        "is_answered", "is_waiting", "key", "parent", "peers", "prepared", "route", "session",
+        "is_answered", "is_waiting", "key", "noticed", "parent", "peers", "prepared", "route", "session",
     )  # fmt: skip
 
     is_visit = False
@@ -44,6 +44,8 @@ class Request(ABC):
         self.cancel_timer: asyncio.TimerHandle | None = None
         self.is_waiting = False
         """It stands in the pool's queue."""
+        self.noticed = ""
+        """What it was last told while it waited."""
         self.is_answered = False
         """Whoever asked knows the end. The exchange may be open still, after a cancel that is not answered."""
         self.heard_at_s = 0.0

@@ -91,12 +91,15 @@ class WireSettings(_Section):
     """What the host accepts on a connection; protocol/README.md has the rules."""
 
     max_chunk_bytes: int = Field(default=256 * KIB, ge=KIB, le=8 * MIB)
-    initial_credit: int = Field(default=16, ge=1, le=65_536)
+    initial_credit: int = Field(default=4, ge=1, le=65_536)
+    """Chunks of one stream that may be on their way before any was taken."""
+    grown_credit: int = Field(default=32, ge=1, le=65_536)
+    """The same for a stream of small chunks that is read fast, as long as the reserve covers it."""
+    reserve_bytes: int = Field(default=24 * MIB, ge=0)
+    """What all windows that grew may hold together, at worst."""
     max_item_bytes: int = Field(default=64 * MIB, ge=KIB, le=1024 * MIB)
     pipe_bytes: int = Field(default=MIB, ge=0)
     """The size asked for each frame pipe. The kernel may refuse it, which costs speed alone."""
-    waiting_bytes: int = Field(default=64 * MIB, ge=MIB)
-    """Output that waits for all callers of the engine together; above it streams get credit one chunk at a time."""
 
 
 class InstanceSettings(_Section):

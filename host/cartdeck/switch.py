@@ -12,6 +12,7 @@ from cartdeck.clock import Clock
 from cartdeck.request import Request
 from cartdeck.router import Route, Router
 from cartdeck.settings import Settings
+from cartdeck.window import Reserve
 
 
 class Switch(Protocol):
@@ -21,6 +22,7 @@ class Switch(Protocol):
     clock: Clock
     loop: asyncio.AbstractEventLoop
     router: Router
+    reserve: Reserve
 
     def check_open(self) -> None:
         """Raises ABORTED outside of the engine's context."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from cartdeck.events import Data, Log, Progress, Result
 from cartdeck.intake import Incoming, Intake
+from cartdeck.window import Reserve, Window
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_protocol.wire import InStream, OutStream, encode_item
 
@@ -28,7 +29,8 @@ def make(
     outlet = Outlet()
     intake = Intake(keep_bytes=keep_bytes, log_lines=log_lines, cartridge="echo")
     stream = InStream(outlet, 2, 0, media="", name="", is_sequence=is_sequence, credit=4)
-    return intake, intake.start(stream, max_item=1 << 20, is_text=is_text), outlet
+    window = Window(stream, Reserve(0, chunk_bytes=1024), credit=4, grown_credit=4)
+    return intake, intake.start(stream, window, max_item=1 << 20, is_text=is_text), outlet
 
 
 def drain(intake: Intake) -> list[object]:
