@@ -188,7 +188,7 @@ def nearly_right_frames(draw: Any) -> dict[int, Any]:
     if draw(st.integers(0, 9)) == 0:
         fields[draw(st.sampled_from([2, *fields]))] = draw(WRONG)
     if isinstance(fields.get(5), dict) and draw(st.integers(0, 9)) == 0:
-        fields[5][draw(st.sampled_from(list(META[kind])))] = draw(WRONG)
+        fields[5] = {**fields[5], draw(st.sampled_from(list(META[kind]))): draw(WRONG)}
     return fields
 
 
