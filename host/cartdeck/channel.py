@@ -59,6 +59,10 @@ class Channel:
         return self._read is not None
 
     @property
+    def is_writing(self) -> bool:
+        return self._write is not None
+
+    @property
     def is_blocked(self) -> bool:
         """The process does not read: the pipe to it is full."""
         return self._is_blocked
