@@ -5,14 +5,14 @@ It does not know the connection's own frames, nor the pipe. What breaks a law he
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure, from_wire
 from cartdeck_protocol.wire import events
 from cartdeck_protocol.wire.exchange import Exchange
 from cartdeck_protocol.wire.faults import meta_fault
 from cartdeck_protocol.wire.frames import Fields
-from cartdeck_protocol.wire.kinds import Kind
+from cartdeck_protocol.wire.kinds import CANCEL, CHUNK, CREDIT, END, ERR, LOG, STREAM_END, STREAM_START
 from cartdeck_protocol.wire.limits import MAX_STREAM_TEXT
 from cartdeck_protocol.wire.sender import Sender
 from cartdeck_protocol.wire.stream import InStream
@@ -27,19 +27,19 @@ class ExchangeRules:
         self._connection = connection
         self.events: list[events.Event] = []
         self._handlers: dict[int, Callable[[Exchange, Fields], None]] = {
-            Kind.CHUNK: self._on_chunk,
-            Kind.END: self._on_end,
-            Kind.LOG: self._on_log,
-            Kind.ERR: self._on_err,
-            Kind.STREAM_START: self._on_stream_start,
-            Kind.STREAM_END: self._on_stream_end,
-            Kind.CANCEL: self._on_cancel,
-            Kind.CREDIT: self._on_credit,
+            CHUNK: self._on_chunk,
+            END: self._on_end,
+            LOG: self._on_log,
+            ERR: self._on_err,
+            STREAM_START: self._on_stream_start,
+            STREAM_END: self._on_stream_end,
+            CANCEL: self._on_cancel,
+            CREDIT: self._on_credit,
         }
 
     def apply(self, exchange: Exchange, kind: int, fields: Fields) -> None:
         """A frame for an open exchange. After a CANCEL everything but the responder's terminal is late: passed over."""
-        if not exchange.discarding or (exchange.is_requester and kind in (Kind.END, Kind.ERR)):
+        if not exchange.discarding or (exchange.is_requester and kind in (END, ERR)):
             self._handlers[kind](exchange, fields)
 
     def _damage(self, exchange: Exchange, message: str, code: Code = Code.PROTOCOL_VIOLATION) -> None:
@@ -131,7 +131,7 @@ class ExchangeRules:
 
     def _on_log(self, exchange: Exchange, fields: Fields) -> None:
         meta: dict[str, Any] = fields[5]
-        fault = "LOG from the requester" if not exchange.is_requester else meta_fault(Kind.LOG, meta)
+        fault = "LOG from the requester" if not exchange.is_requester else meta_fault(LOG, meta)
         if fault is not None:
             self._damage(exchange, fault)
             return
@@ -149,7 +149,7 @@ class ExchangeRules:
 
     def _on_end(self, exchange: Exchange, fields: Fields) -> None:
         meta: dict[str, Any] = fields.get(5) or {}
-        fault = meta_fault(Kind.END, meta)
+        fault = meta_fault(END, meta)
         if fault is None and exchange.in_streams and not exchange.cancelled:
             fault = f"END with {len(exchange.in_streams)} streams of its own still open"
         if not exchange.is_requester:
@@ -163,7 +163,7 @@ class ExchangeRules:
         else:
             self._connection.close_exchange(exchange)
             progress = self._progress(meta.get("progress"))
-            provenance = cast("dict[str, Any]", meta.get("provenance", {}))
+            provenance: dict[str, Any] = meta.get("provenance", {})
             self.events.append(events.Finished(exchange, 1.0 if progress is None else progress, provenance))
 
     def _on_err(self, exchange: Exchange, fields: Fields) -> None:
@@ -171,7 +171,7 @@ class ExchangeRules:
         if not exchange.is_requester:
             self._damage(exchange, "ERR from the requester")
             return
-        fault = meta_fault(Kind.ERR, meta)
+        fault = meta_fault(ERR, meta)
         self._fail(exchange, from_wire(meta) if fault is None else failure(Code.PROTOCOL_VIOLATION, fault))
 
     def _fail(self, exchange: Exchange, error: CartdeckError) -> None:
@@ -186,7 +186,7 @@ class ExchangeRules:
         if exchange.cancelled:
             return
         meta: dict[str, Any] = fields.get(5) or {}
-        fault = meta_fault(Kind.CANCEL, meta)
+        fault = meta_fault(CANCEL, meta)
         if fault is not None:
             self._damage(exchange, fault)
             return

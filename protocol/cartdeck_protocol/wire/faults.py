@@ -3,7 +3,8 @@
 It does not know bytes, nor who is told of the fault.
 """
 
-from typing import Any, Final, cast
+from collections.abc import Iterable
+from typing import Any, Final
 
 from cartdeck_protocol.wire.kinds import KEYS, META, TYPES, UINT, Key, Kind
 from cartdeck_protocol.wire.limits import MAX_DEPTH
@@ -23,11 +24,11 @@ _META_ROWS: Final[dict[int, tuple[dict[str, tuple[type, ...]], frozenset[str]]]]
     )
     for kind, fields in META.items()
 }
+_CONTAINERS: Final = (dict, list)
 _WORDS: Final[dict[type, str]] = {
     int: "uint", bool: "bool", float: "number", str: "text", bytes: "bin", dict: "map", list: "array",
     type(None): "nil",
 }  # fmt: skip  # one line says the pairs
-_SCALARS: Final = frozenset((str, int, float, bool, bytes, type(None)))
 
 
 def frame_fault(fields: dict[int, Any]) -> tuple[str, str] | None:
@@ -47,7 +48,7 @@ def frame_fault(fields: dict[int, Any]) -> tuple[str, str] | None:
         return _type_fault(kind, min(required - fields.keys()), fields)
     meta = fields.get(5)
     if meta:
-        fault = plain_fault(meta, MAX_DEPTH)
+        fault = plain_fault(meta)
         if fault is not None:
             return fault, "meta"
     return None
@@ -63,24 +64,17 @@ def _type_fault(kind: int, key: int, fields: dict[int, Any]) -> tuple[str, str]:
     return f"{Kind(kind).name}'s {name} must be {wanted}, found {found}", name
 
 
-def plain_fault(value: Any, depth: int = MAX_DEPTH) -> str | None:
-    """What is wrong inside a meta, itself the first of `depth` levels: too deep, or a map whose keys are not text."""
-    kind = cast("type[Any]", type(value))
-    if kind in _SCALARS:
-        return None
-    if depth == 0:
-        return f"nested deeper than {MAX_DEPTH}"
-    if kind is dict:
-        entries = cast("dict[Any, Any]", value)
-        for key in entries:
+def plain_fault(container: dict[Any, Any] | list[Any], levels: int = MAX_DEPTH) -> str | None:
+    """What is wrong inside a meta, itself the first of `levels`: too deep, or a map whose keys are not text."""
+    values: Iterable[Any] = container
+    if isinstance(container, dict):
+        values = container.values()
+        for key in container:
             if type(key) is not str:
                 return f"a key of a meta must be text, found {_word(key)}"
-        inner: Any = entries.values()
-    else:
-        inner = value
-    for one in inner:
-        if type(one) not in _SCALARS:
-            fault = plain_fault(one, depth - 1)
+    for value in values:
+        if type(value) in _CONTAINERS:
+            fault = plain_fault(value, levels - 1) if levels > 1 else f"nested deeper than {MAX_DEPTH}"
             if fault is not None:
                 return fault
     return None

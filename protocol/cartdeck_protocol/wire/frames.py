@@ -18,6 +18,7 @@ OWN_BUFFER_BYTES: Final = 8 * 1024
 """From this size a payload is handed on as a buffer of its own: copying it costs more than one more iovec."""
 
 LENGTH: Final = Struct(">I")
+_pack_length = LENGTH.pack
 # A CHUNK's head as one fixed template: packing it costs a tenth of a generic map. Any other legal encoding of the
 # same map is accepted too, through the generic decoder.
 CHUNK_HEAD: Final = Struct(">I3s2sI2sH2sI2sI")
@@ -42,32 +43,31 @@ _unpack = cast("Any", msgpack).unpackb
 
 def encode(fields: Fields) -> bytes:
     """One frame of a map whose first key is the kind. LocalProtocolError for what is no data."""
-    body = _body(fields)
-    return LENGTH.pack(len(body)) + body
+    try:
+        body: bytes = _pack(fields)
+    except UnicodeEncodeError:  # a file name that is not UTF-8, in a message: its bytes leave as escapes
+        body = _lossy_pack(fields)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LocalProtocolError(f"a frame of kind {fields[1]} cannot be encoded: {error}") from error
+    return _pack_length(len(body)) + body
 
 
 def encode_apart(fields: Fields) -> bytes:
     """`encode` for a thread of its own: the packer that the others share is not made for two at once."""
     body: bytes = cast("Any", msgpack).packb(fields, use_bin_type=True)
-    return LENGTH.pack(len(body)) + body
+    return _pack_length(len(body)) + body
 
 
 def encode_with_payload(fields: Fields, payload: bytes) -> list[Buffer]:
     """One frame whose last field is a payload, without copying a large one."""
-    body = _body(fields)
+    if len(payload) < OWN_BUFFER_BYTES:
+        fields[6] = payload
+        return [encode(fields)]
+    small = encode(fields)
     tail = _PAYLOAD_HEAD.pack(b"\x06\xc6", len(payload))
     # fixmap: the low four bits of the first byte count the entries, at most 12 here
-    head = LENGTH.pack(len(body) + len(tail) + len(payload)) + bytes((body[0] + 1,)) + body[1:] + tail
-    return [head + payload] if len(payload) < OWN_BUFFER_BYTES else [head, payload]
-
-
-def _body(fields: Fields) -> bytes:
-    try:
-        return _pack(fields)
-    except UnicodeEncodeError:  # a file name that is not UTF-8, in a message: its bytes leave as escapes
-        return _lossy_pack(fields)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise LocalProtocolError(f"a frame of kind {fields[1]} cannot be encoded: {error}") from error
+    entries = bytes((small[LENGTH.size] + 1,))
+    return [_pack_length(len(small) - LENGTH.size + len(tail) + len(payload)) + entries + small[5:] + tail, payload]
 
 
 def encode_chunk(request_id: int, stream: int, index: int, payload: Buffer) -> list[Buffer]:
@@ -116,11 +116,13 @@ def decode(body: memoryview, *, frame: int, offset: int) -> Fields:
     """
     try:
         # max_ext_len=0 refuses timestamps too, which msgpack makes without asking the hook
-        fields = _unpack(body, strict_map_key=False, object_pairs_hook=_unique, ext_hook=_refuse_ext, max_ext_len=0)
+        fields: Any = _unpack(
+            body, strict_map_key=False, object_pairs_hook=_unique, ext_hook=_refuse_ext, max_ext_len=0
+        )
     except (ValueError, TypeError, OverflowError, MemoryError, msgpack.UnpackException) as error:
         message = str(error) or type(error).__name__
         raise RemoteProtocolError(f"not one msgpack map: {message}", frame=frame, offset=offset) from error
-    if type(fields) is not dict:
+    if not isinstance(fields, dict):
         raise RemoteProtocolError(f"a frame is a map, found {type(fields).__name__}", frame=frame, offset=offset)
     checked = cast("Fields", fields)
     fault = frame_fault(checked)

