@@ -48,27 +48,28 @@ def prepare(definition: CapDefinition, instance: InstanceForm, arguments: Mappin
     UNKNOWN_ARGUMENT, MISSING_ARGUMENT, BAD_ARGUMENT, INVALID_TEXT or FILE_NOT_FOUND, naming the argument.
     """
     prepared = Prepared()
-    inline = prepared.inline
+    inline, streams = prepared.inline, prepared.streams
     size = 0
     for name, value in arguments.items():
         one = definition.arguments.get(name) or definition.argument(name)
         if value is None:
             continue
-        if one.name in inline or any(stream.definition is one for stream in prepared.streams):
+        if one.name in inline or (streams and any(stream.definition is one for stream in streams)):
             raise failure(Code.BAD_ARGUMENT, f"{one.name} is given twice, by both of its names", argument=one.name)
         encoded = _encode_whole(one, value)
         if encoded is None:
-            prepared.streams.append(ArgumentStream(one, value))
+            streams.append(ArgumentStream(one, value))
         elif size + len(encoded) <= INLINE_BYTES or one.is_instance:
             inline[one.name] = encoded
             size += len(encoded)
         else:
-            prepared.streams.append(ArgumentStream(one, encoded))
-    definition.check_complete([*inline, *(stream.definition.name for stream in prepared.streams)])
+            streams.append(ArgumentStream(one, encoded))
+    if not instance.required <= inline.keys():
+        definition.check_complete([*inline, *(stream.definition.name for stream in streams)])
     if size > INLINE_BYTES:
         _make_room(definition, prepared, size)
     prepared.instance = instance.text(inline)
-    prepared.is_complete = not prepared.streams
+    prepared.is_complete = not streams
     return prepared
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, decode_value
+from cartdeck_protocol.caps import CapDefinition, decode_value
 
 
 class InstanceForm:
@@ -18,10 +18,12 @@ class InstanceForm:
     on which they differ (the model of two different tasks) is always in.
     """
 
-    __slots__ = ("_agreed", "arguments")
+    __slots__ = ("_agreed", "arguments", "required")
 
-    def __init__(self, arguments: tuple[ArgumentDefinition, ...], agreed: Mapping[str, Any]) -> None:
-        self.arguments = arguments
+    def __init__(self, definition: CapDefinition, agreed: Mapping[str, Any]) -> None:
+        self.arguments = definition.instance_arguments
+        self.required = frozenset(one.name for one in definition.arguments.values() if one.required)
+        """What a call of this cap must be given, instance arguments or not: looked at for each call."""
         self._agreed = agreed
 
     def text(self, encoded: Mapping[str, bytes]) -> str:
@@ -37,10 +39,10 @@ class InstanceForm:
 
 def instance_forms(definitions: Iterable[CapDefinition]) -> dict[str, InstanceForm]:
     """The forms of all caps of one cartridge, by alias."""
-    by_alias = {definition.alias: definition.instance_arguments for definition in definitions}
+    by_alias = {definition.alias: definition for definition in definitions}
     defaults: dict[str, list[Any]] = {}
-    for arguments in by_alias.values():
-        for one in arguments:
+    for definition in by_alias.values():
+        for one in definition.instance_arguments:
             defaults.setdefault(one.name, []).append(one.default)
     agreed = {name: found[0] for name, found in defaults.items() if all(value == found[0] for value in found)}
-    return {alias: InstanceForm(arguments, agreed) for alias, arguments in by_alias.items()}
+    return {alias: InstanceForm(definition, agreed) for alias, definition in by_alias.items()}
