@@ -4,8 +4,12 @@ It does not load them before: `cartdeck --help` must answer in a quarter of a se
 half of that.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError("cartdeck runs on Linux and macOS; on Windows use it inside WSL.")
 
 if TYPE_CHECKING:
     from cartdeck.blocking import BlockingCall, BlockingEngine, open

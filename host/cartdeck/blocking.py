@@ -45,6 +45,10 @@ class BlockingCall:
         while batch := self._engine.wait_for(self._call.next_events):
             yield from batch
 
+    def collect(self) -> Result:
+        """Wait for the end without looking at the events; the result. Raises the call's error."""
+        return self._engine.wait_for(self._call.collect)
+
     @property
     def result(self) -> Result:
         """What the call gave, once the iteration has come to its end. Raises the call's error if it failed."""

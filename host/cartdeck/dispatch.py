@@ -22,6 +22,7 @@ class Hearing:
     on_heartbeat: Callable[[wire.HeartbeatReceived], None]
     on_connection_log: Callable[[wire.ConnectionLogged], None]
     on_refused: Callable[[wire.ConnectionRefused], None]
+    on_stray: Callable[[wire.StrayReceived], None]
     on_peer_call: Callable[[wire.RequestReceived], None]
     on_terminal: Callable[[Request], None]
     """A request's exchange is closed; called before the request is told, so that it no longer counts."""
@@ -51,6 +52,7 @@ class Dispatch:
             wire.HeartbeatReceived: hearing.on_heartbeat,
             wire.ConnectionLogged: hearing.on_connection_log,
             wire.ConnectionRefused: hearing.on_refused,
+            wire.StrayReceived: hearing.on_stray,
         }
 
     def __call__(self, events: list[wire.Event]) -> None:
@@ -64,7 +66,7 @@ class Dispatch:
                     owner.on_chunk(event.stream, event.payload)
             else:
                 handler = handlers.get(type(event))
-                if handler is not None:  # strays and damage of the connection are counted elsewhere
+                if handler is not None:  # damage of the connection itself is the channel's news
                     handler(event)
 
     def _listener(self, exchange: wire.Exchange) -> Any:

@@ -121,7 +121,9 @@ class Process:
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
 
     def _wait_in_thread(self) -> None:
-        with contextlib.suppress(ChildProcessError):
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            self._popen.wait()
+        with contextlib.suppress(ChildProcessError, AttributeError):
             # WNOWAIT leaves the zombie for the loop, which must signal the group before the id is free
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(RuntimeError):  # the loop is closed already

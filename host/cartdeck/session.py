@@ -4,9 +4,11 @@ It does not know which requests come to it, nor what follows its end: the pool d
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from cartdeck.clock import Clock
 from cartdeck.discovery import Cartridge
@@ -21,6 +23,10 @@ from cartdeck.request import Request
 from cartdeck.settings import Settings
 from cartdeck_protocol import wire
 from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+_LOGGER = logging.getLogger("cartdeck.session")
+_MOST_STRAYS_LOGGED: Final = 10
+"""Of one session; the others are counted."""
 
 
 class State(Enum):
@@ -79,6 +85,7 @@ class Session:
                 on_hello=self._life.handshake.on_hello,
                 on_heartbeat=self._on_heartbeat,
                 on_connection_log=self._on_connection_log,
+                on_stray=self._on_stray,
                 on_refused=lambda event: self._life.on_last_words(event.error),
                 on_peer_call=lambda event: watcher.peer_called(self, event),
                 on_terminal=self._on_terminal,
@@ -232,7 +239,13 @@ class Session:
     def _on_events(self, events: list[wire.Event]) -> None:
         if self.health is not None:
             self.health.heard_at_s = self._clock.now_s
-        self._dispatch(events)
+        try:
+            self._dispatch(events)
+        except Exception as error:
+            # A mistake of ours. The rest of the batch is lost, so those who wait here must not wait for it.
+            message = f"{self.key}: its frames could not be dealt with: {type(error).__name__}: {error}"
+            self._life.fall(failure(Code.INTERNAL, message))
+            raise
 
     def _on_terminal(self, request: Request) -> None:
         _stop_timer(request)
@@ -249,6 +262,11 @@ class Session:
             if self.is_closed_to_new:
                 self._end_if_stuck()
             self._watcher.request_ended(self)
+
+    def _on_stray(self, event: wire.StrayReceived) -> None:
+        if self.connection.strays <= _MOST_STRAYS_LOGGED:
+            kind = wire.Kind(event.kind).name
+            _LOGGER.warning("%s: %s for request %d, which was never opened", self.key, kind, event.request_id)
 
     def _on_heartbeat(self, event: wire.HeartbeatReceived) -> None:
         if self.health is not None:

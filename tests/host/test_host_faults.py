@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cartdeck import CartdeckError, Code, Data, Engine, Log, Progress, Settings
+from cartdeck import Call, CartdeckError, Code, Data, Engine, Log, Progress, Settings
 from cartdeck.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_left")]
@@ -298,6 +298,26 @@ async def test_an_unanswered_damage_is_answered_by_the_engine(
         assert error.code is Code.PROTOCOL_VIOLATION
         assert "stream 7" in str(error)
         await wait_until(lambda: not engine.pool.sessions, limit_s=3.0)  # it never answers the CANCEL
+
+
+async def test_a_mistake_in_the_engine_fails_the_calls_of_that_session_instead_of_losing_them(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.run("echo", {"data": b""})
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+
+    def mistaken(*_arguments: object) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    async with engine.call("work", {"steps": 3}, timeout_s=10) as call:
+        monkeypatch.setattr(Call, "on_log", mistaken)
+        error = await failure_of(call.collect())
+    assert error.code is Code.INTERNAL
+    assert "ZeroDivisionError: a mistake" in str(error)
+    assert [type(one) for one in reported] == [ZeroDivisionError]
+    monkeypatch.undo()
+    assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
 
 
 # -- starts that fail again and again
