@@ -163,7 +163,7 @@ class Engine:
     def _on_peer_call(self, session: Session, event: RequestReceived) -> None:
         connection = session.connection
         try:
-            Forward(self, session, event.exchange, parent_of(session, event)).submit(event)
+            Forward(self, session, event, parent_of(session, event)).submit()
         except CartdeckError as error:
             connection.fail(event.exchange, error)
             session.flush_soon()

@@ -15,7 +15,7 @@ from cartdeck.router import Route
 from cartdeck.session import Session
 from cartdeck.switch import Switch
 from cartdeck_protocol.errors import CartdeckError, Code, failure
-from cartdeck_protocol.wire import Exchange, InStream, Logged, RequestReceived
+from cartdeck_protocol.wire import InStream, Logged, RequestReceived
 
 
 class PeerSide:
@@ -26,11 +26,13 @@ class PeerSide:
 
     is_answered = False  # what still comes for a closed exchange never gets here
 
-    def __init__(self, session: Link, exchange: Exchange, forward: "Forward") -> None:
+    def __init__(self, session: Link, event: RequestReceived, forward: "Forward") -> None:
+        exchange = event.exchange
         self.session = session
         self.exchange = exchange
         self.forward = forward
-        self.has_all_arguments = exchange.their_end
+        # As the request said: the exchange may know of an END that is still to come in this batch of events.
+        self.has_all_arguments = event.complete
         self.heard_at_s = self.advanced_at_s = 0.0
         self._pumps: dict[int, Pump] = {}
         exchange.owner = self
@@ -95,19 +97,20 @@ class PeerSide:
 class Forward(Request):
     """The far end of a peer call: the request at the session that serves it."""
 
-    __slots__ = ("_engine", "_lost_logs", "_outputs", "_side", "_waiting_progress")
+    __slots__ = ("_engine", "_event", "_lost_logs", "_outputs", "_side", "_waiting_progress")
 
-    def __init__(self, engine: Switch, session: Link, exchange: Exchange, parent: Request | None) -> None:
+    def __init__(self, engine: Switch, session: Link, event: RequestReceived, parent: Request | None) -> None:
         super().__init__(parent)
         self._engine = engine
-        self._side = PeerSide(session, exchange, self)
+        self._event = event
+        self._side = PeerSide(session, event, self)
         self._outputs: dict[int, Pump] = {}
         self._waiting_progress: Logged | None = None
         self._lost_logs = 0
 
-    def submit(self, event: RequestReceived) -> None:
+    def submit(self) -> None:
         """Route the call and send it on. Raises what refuses it."""
-        engine = self._engine
+        engine, event = self._engine, self._event
         route = engine.router.route_text(event.cap, event.arguments)
         prepared = prepare_peer(route.definition, route.instance, event.arguments, is_complete=event.complete)
         if self.parent is not None:

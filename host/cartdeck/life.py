@@ -139,8 +139,6 @@ class Life:
             return
         if error is not None:
             self._pipe_error = error
-        elif not self._connection.is_between_frames and self._pipe_error is None:
-            self._pipe_error = failure(Code.PROTOCOL_VIOLATION, "its output ends inside a frame")
         if self.process is None or not self.process.is_running or (error and error.code is not Code.CARTRIDGE_DIED):
             self._die()
         else:

@@ -12,9 +12,10 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 def obituary(
     name: str, process: Process, *, was_ready: bool, pipe_error: CartdeckError | None, lines: int
 ) -> CartdeckError:
-    """CARTRIDGE_DIED, START_FAILED before it was ready, or the damage that its pipe ended in.
+    """CARTRIDGE_DIED, START_FAILED before it was ready, or the damage that was in its frames.
 
-    `details` holds pid, exit_code or signal, and the last `lines` of its log.
+    `details` holds pid, exit_code or signal, and the last `lines` of its log. A frame that is cut off is no damage of
+    its own: a process that is killed while it writes leaves one.
     """
     if pipe_error is not None and pipe_error.code is not Code.CARTRIDGE_DIED:
         return named(pipe_error, name, process, lines=lines)

@@ -214,15 +214,15 @@ class Pool:
     async def unload(self, keys: list[SessionKey]) -> int:
         """End the sessions of these keys: each takes nothing new, finishes what is open, and is gone when this
         returns. How many there were."""
-        doors = [door for key in keys if (door := self.doors.get(key)) is not None and door.session is not None]
-        await asyncio.gather(*(self._unload(door) for door in doors))
-        return len(doors)
+        doors = [door for key in keys if (door := self.doors.get(key)) is not None]
+        found = [(door, door.session) for door in doors if door.session is not None]
+        for _, session in found:
+            session.is_closed_to_new = True
+        await asyncio.gather(*(self._unload(door, session) for door, session in found))
+        return len(found)
 
-    async def _unload(self, door: Door) -> None:
-        session = door.session
-        assert session is not None
-        session.is_closed_to_new = True
-        if door.starting is not None:
+    async def _unload(self, door: Door, session: Session) -> None:
+        if door.starting is not None and door.session is session:
             await asyncio.wait([door.starting])
         await session.wait_idle()
         await asyncio.shield(session.end())
