@@ -74,8 +74,10 @@ async def relay(request: Request, output: Output) -> None:
         arguments[request["argument"]] = request["data"]
     if request["cap"] == "":
         raise failure(Code.EMPTY_INPUT, "the argument cap is empty; expected the URN of a cap", argument="cap")
-    answer = await request.peer.call(request["cap"], arguments).collect(forward_progress=(0.0, 0.9))
-    await output.write(answer.data)
+    call = request.peer.call(request["cap"], arguments)
+    async for chunk in call.stream(forward_progress=(0.0, 0.9)):
+        await output.write(chunk)
+    answer = await call.collect()
     output.finish(provenance={"peer": answer.provenance})
 
 

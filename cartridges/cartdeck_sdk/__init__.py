@@ -6,7 +6,8 @@ if TYPE_CHECKING:
     from cartdeck_sdk.cartridge import Cartridge
     from cartdeck_sdk.keepalive import Report
     from cartdeck_sdk.output import Output, OutputStream, WorkerOutput
-    from cartdeck_sdk.peer import Peer, PeerCall, PeerResult
+    from cartdeck_sdk.peer import Peer
+    from cartdeck_sdk.peer_call import PeerCall, PeerResult
     from cartdeck_sdk.received_stream import ReceivedStream
     from cartdeck_sdk.request import Request
     from cartdeck_sdk.serve import serve
@@ -16,8 +17,8 @@ _HOMES = {
     "Output": "cartdeck_sdk.output",
     "OutputStream": "cartdeck_sdk.output",
     "Peer": "cartdeck_sdk.peer",
-    "PeerCall": "cartdeck_sdk.peer",
-    "PeerResult": "cartdeck_sdk.peer",
+    "PeerCall": "cartdeck_sdk.peer_call",
+    "PeerResult": "cartdeck_sdk.peer_call",
     "ReceivedStream": "cartdeck_sdk.received_stream",
     "Report": "cartdeck_sdk.keepalive",
     "Request": "cartdeck_sdk.request",

@@ -23,7 +23,8 @@ from cartdeck_protocol.wire import (
     StreamStarted,
 )
 from cartdeck_sdk.output import Link, Output, WorkerOutput
-from cartdeck_sdk.peer import Peer, PeerLink
+from cartdeck_sdk.peer import Peer
+from cartdeck_sdk.peer_call import PeerLink
 from cartdeck_sdk.received_stream import ReceivedStream
 from cartdeck_sdk.request import Request
 
