@@ -7,9 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
-from common import BLK, bench, emit, now  # noqa: E402  # the shared harness is not a package
+from common import BLK, bench, emit, now  # the shared harness is not a package
 
-from cartdeck import Data, Engine  # noqa: E402
+from cartdeck import Data, Engine
 
 
 class Worker:
@@ -28,12 +28,12 @@ class Worker:
         return (await self.engine.run("cap:echo", {"data": data})).data
 
     async def blocks(self, count: int) -> int:
-        return await self._count("cap:emit", {"count": count, "size": BLK})
+        return await self.count("cap:emit", {"count": count, "size": BLK})
 
     async def small(self, count: int) -> int:
-        return await self._items(count, merged=True)
+        return await self.items(count, merged=True)
 
-    async def _count(self, cap: str, arguments: dict[str, object]) -> int:
+    async def count(self, cap: str, arguments: dict[str, object]) -> int:
         total = 0
         async with self.engine.call(cap, arguments, keep_bytes=0) as call:
             async for event in call:
@@ -41,7 +41,7 @@ class Worker:
                     total += len(event.value)
         return total
 
-    async def _items(self, count: int, *, merged: bool) -> int:
+    async def items(self, count: int, *, merged: bool) -> int:
         total = 0
         arguments = {"count": count, "size": 16, "merged": merged}
         async with self.engine.call("cap:emit-items", arguments, keep_bytes=0) as call:
@@ -56,7 +56,7 @@ class Worker:
 async def extra(worker: Worker) -> None:
     """What only this design has: items in a chunk each, bytes upwards, bytes from worker to worker."""
     start = now()
-    count = await worker._items(40_000, merged=False)
+    count = await worker.items(40_000, merged=False)
     emit(NAME, "small_chunk_each_per_s", count / (now() - start), "1/s")
 
     async def upload(blocks: int):
@@ -69,6 +69,13 @@ async def extra(worker: Worker) -> None:
         await worker.engine.run("cap:sink", {"data": upload(256)})
         total += 256 * BLK
     emit(NAME, "upload_MBps", total / 1e6 / (now() - start), "MB/s")
+
+    relayed = {"cap": "cap:emit", "argument": "", "arguments": {"count": 512, "size": BLK}}
+    await worker.count("cap:relay", relayed)  # the first one finds out the windows
+    total, start = 0, now()
+    while total < 256e6 or now() - start < 0.5:
+        total += await worker.count("cap:relay", relayed)
+    emit(NAME, "peer_MBps", total / 1e6 / (now() - start), "MB/s")
 
 
 async def make() -> Worker:

@@ -4,13 +4,15 @@ import json
 from asyncio import sleep
 from time import monotonic
 from time import sleep as wait
-from typing import Any
+from typing import Any, Final
 
 from cartdeck_echo.misbehaviour import misbehave
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_sdk import Cartridge, Output, Report, Request
 
 cartridge = Cartridge("cartdeck_echo")
+
+DISTINCT_BLOCKS: Final = 16
 
 
 @cartridge.handles("echo")
@@ -22,9 +24,9 @@ async def echo(request: Request, output: Output) -> None:
 @cartridge.handles("emit", needs=("count", "size", "interval"))
 async def emit(request: Request, output: Output) -> None:
     size, count, interval = request["size"], request["count"], request["interval"]
-    blocks = [bytes((index,)) * size for index in range(min(count, 256))]
+    blocks = [bytes((index,)) * size for index in range(min(count, DISTINCT_BLOCKS))]
     for index in range(count):
-        await output.write(blocks[index % 256])
+        await output.write(blocks[index % DISTINCT_BLOCKS])
         if interval:
             output.progress((index + 1) / count, phase="emitting", work=index + 1, total=count)
             await sleep(interval)

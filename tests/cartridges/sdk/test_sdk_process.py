@@ -116,7 +116,7 @@ def test_a_heartbeat_comes_while_the_loop_is_held(start: Start) -> None:
 def test_a_stream_longer_than_its_credit_arrives_whole(start: Start) -> None:
     driver = start(initial_credit=2)
     _, data, _ = driver.call("cap:emit", count=40, size=100_000)
-    assert data == b"".join(bytes((index,)) * 100_000 for index in range(40))
+    assert data == b"".join(bytes((index % 16,)) * 100_000 for index in range(40))
 
 
 def test_an_argument_stream_and_the_answer_flow_at_the_same_time(start: Start) -> None:
