@@ -118,7 +118,7 @@ class Intake:
         """What a chunk adds to its output: items, or one piece of bytes; none while a character or an item is cut.
         It counts as taken. For a caller who wants no events this is all there is to do."""
         if incoming.window is not None:
-            incoming.window.take(len(payload))
+            incoming.window.take(len(payload), is_last=not self.waiting_chunks)
         if incoming.decoder is not None:
             items = incoming.decoder.feed(payload)
             self._keep(incoming.kept, len(payload), items)

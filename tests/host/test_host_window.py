@@ -1,4 +1,4 @@
-"""Windows: narrow at first, wider for small chunks while the reserve covers the worst case."""
+"""Windows: narrow at first, wider for small chunks and fast readers while the reserve covers the worst case."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,12 +29,22 @@ def make(reserve: Reserve, *, credit: int = 4, grown: int = 32) -> tuple[Window,
     return Window(stream, reserve, credit=credit, grown_credit=grown), stream, outlet
 
 
-def take(window: Window, count: int, size: int) -> None:
+def take(window: Window, count: int, size: int, *, is_last: bool = False) -> None:
     for _ in range(count):
-        window.take(size)
+        window.take(size, is_last=is_last)
 
 
-def test_large_chunks_are_granted_as_they_are_taken() -> None:
+def test_large_chunks_that_a_fast_reader_takes_widen_the_window_by_half_as_much() -> None:
+    reserve = Reserve(1 << 25, chunk_bytes=1 << 18)
+    window, stream, _ = make(reserve)
+    stream.window -= 2
+    take(window, 2, 1 << 18, is_last=True)
+    assert stream.window == 16
+    window.close()
+    assert reserve.free_bytes == 1 << 25
+
+
+def test_large_chunks_are_granted_to_a_slow_reader_as_they_are_taken() -> None:
     reserve = Reserve(1 << 25, chunk_bytes=1 << 18)
     window, stream, outlet = make(reserve)
     stream.window -= 4
