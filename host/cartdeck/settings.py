@@ -94,7 +94,7 @@ class WireSettings(_Section):
     initial_credit: int = Field(default=4, ge=1, le=65_536)
     """Chunks of one stream that may be on their way before any was taken."""
     grown_credit: int = Field(default=32, ge=1, le=65_536)
-    """The same for a stream of small chunks; half of it for large ones that are read fast; while the reserve covers it."""
+    """The same for small chunks, and half of it for large ones that are read fast, while the reserve covers it."""
     reserve_bytes: int = Field(default=24 * MIB, ge=0)
     """What all windows that grew may hold together, at worst."""
     max_item_bytes: int = Field(default=64 * MIB, ge=KIB, le=1024 * MIB)

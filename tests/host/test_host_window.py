@@ -91,7 +91,7 @@ def test_the_narrowest_windows_work(credit: int) -> None:
     window, stream, _ = make(Reserve(0, chunk_bytes=1), credit=credit, grown=1)
     for _ in range(10):
         stream.window -= 1
-        window.take(1 << 18)
+        window.take(1 << 18, is_last=False)
         assert stream.window >= 1
 
 
