@@ -54,7 +54,7 @@ class Pool:
         door = self.doors.get(request.key)
         if door is None:
             door = self.doors[request.key] = Door(request.key, route.cartridge)
-        if door.has_room and (request.parent is not None or not (door.waiting or self._placeless)):
+        if door.has_room and (request.parent is not None or not (door.waiting or self._must_yield(door, request))):
             _let_in(door, request)
             return
         try:
@@ -91,15 +91,35 @@ class Pool:
             return
         request.is_waiting = False
         door.waiting.remove(request)
-        if door.waiting:
-            door.notice()
-            return
-        if door.is_placeless:
-            self._placeless.remove(door)
-            door.is_placeless = False
-        if door.starting is not None and door.session is not None:
-            door.session.end(failure(Code.CANCELLED, "nobody waits for it any more"), is_urgent=True)
+        if not door.waiting:
+            if door.is_placeless:
+                self._placeless.remove(door)
+                door.is_placeless = False
+            if door.starting is not None and door.session is not None:
+                door.session.end(failure(Code.CANCELLED, "nobody waits for it any more"), is_urgent=True)
+        self._settle()
         self._forget(door)
+
+    def _settle(self) -> None:
+        """Something changed while requests wait: whoever can go on goes on.
+
+        Those with a session first, else one that has just started would be evicted before it was used.
+        """
+        self._advance_all()
+        while self._placeless:
+            door = self._placeless[0]
+            self._find_place(door)
+            if door.session is None:
+                break  # the first in line waits on, and nobody overtakes it
+            self._placeless.popleft()
+            door.is_placeless = False
+            self._advance_all()
+
+    def _advance_all(self) -> None:
+        for door in tuple(self.doors.values()):
+            if door.waiting:
+                self._advance(door)
+                door.notice()
 
     def _advance(self, door: Door) -> None:
         """Let in what waits while there is room; find a place for a session where there is none."""
@@ -108,7 +128,7 @@ class Pool:
                 self._find_place(door)
             return
         while door.has_room:
-            request = next((one for one in door.waiting if not self._must_yield(one)), None)
+            request = next((one for one in door.waiting if not self._must_yield(door, one)), None)
             if request is None:
                 return
             door.waiting.remove(request)
@@ -118,12 +138,12 @@ class Pool:
             except CartdeckError as error:
                 request.fail(error)
 
-    def _must_yield(self, request: Request) -> bool:
+    def _must_yield(self, door: Door, request: Request) -> bool:
         """Who came first goes first: a session that is always busy would keep others from its place for ever. Peer
         calls do not yield; a chain that holds a place must get on to free it."""
-        if not self._placeless or request.parent is not None:
+        if not self._placeless or not door.holds_instance or request.parent is not None:
             return False
-        return self._placeless[0].waiting[0].arrival < request.arrival
+        return not request.is_waiting or self._placeless[0].waiting[0].arrival < request.arrival
 
     # -- sessions start and end
 
@@ -149,18 +169,13 @@ class Pool:
         finally:
             if door.session in (session, None):
                 door.starting = None
-        if door.session is session:
-            self._advance(door)
-            door.notice()
+        self._settle()
 
     def _on_request_ended(self, session: Session) -> None:
         door = self.doors[session.key]
         door.failures = None
-        if door.waiting:
-            self._advance(door)
-            door.notice()
-        if self._placeless and session.holds_instance and not session.open_requests:
-            self._serve_placeless()
+        if door.waiting or self._placeless:
+            self._settle()
 
     def _on_session_ended(self, session: Session, error: CartdeckError | None) -> None:
         self._ending.add(session)
@@ -180,16 +195,7 @@ class Pool:
     def _on_gone(self, session: Session) -> None:
         """The process and all that it started are gone: its place is free."""
         self._ending.discard(session)
-        self._serve_placeless()
-
-    def _serve_placeless(self) -> None:
-        while self._placeless:
-            door = self._placeless[0]
-            self._find_place(door)
-            if door.session is None:
-                return  # the first in line waits on, and nobody overtakes it
-            self._placeless.popleft()
-            door.is_placeless = False
+        self._settle()
 
     def _fail_all(self, door: Door, error: CartdeckError) -> None:
         waiting, door.waiting = door.waiting, deque()
@@ -217,7 +223,7 @@ class Pool:
         doors = [door for key in keys if (door := self.doors.get(key)) is not None]
         found = [(door, door.session) for door in doors if door.session is not None]
         for _, session in found:
-            session.is_closed_to_new = True
+            session.is_unloading = True
         await asyncio.gather(*(self._unload(door, session) for door, session in found))
         return len(found)
 

@@ -40,7 +40,7 @@ class Seating:
             Seat(
                 door.key,
                 is_loading=session.state is State.STARTING,
-                is_ending=session.is_closed_to_new,
+                is_ending=session.is_closed_to_new and not session.open_requests,
                 open_requests=session.open_requests,
                 used_at_s=session.used_at_s,
                 is_stuck=bool(own) and self._is_stuck(door.key, own),

@@ -58,8 +58,8 @@ class Session:
         self.state = State.STARTING
         self.has_answered = False
         """It has ended a request, with a result or an error: it works."""
-        self.is_closed_to_new = False
-        """It answers what is open and takes nothing more: being unloaded, or it did not answer a CANCEL."""
+        self.is_unloading = False
+        """It answers what is open and takes nothing more."""
         self.open_requests = 0
         self.used_at_s = 0.0
         """When its last request ended, on the loop's clock: the engine's is too coarse to tell who was used last."""
@@ -68,6 +68,9 @@ class Session:
         self._clock = clock
         self._watcher = watcher
         self._loop = asyncio.get_running_loop()
+        self._unanswered: set[Request] = set()
+        """Those that were cancelled, and for which the engine answered in its stead: while there is one, it takes
+        nothing new."""
         self._idle_waiters: list[asyncio.Future[None]] = []
         limits = wire.Limits(
             max_chunk=settings.wire.max_chunk_bytes,
@@ -146,7 +149,12 @@ class Session:
     @property
     def is_open_to_new(self) -> bool:
         health = self.health
-        return health is not None and not health.is_suspect and not self.is_closed_to_new and self.state is State.READY
+        return health is not None and not (self.is_closed_to_new or health.is_suspect) and self.state is State.READY
+
+    @property
+    def is_closed_to_new(self) -> bool:
+        """It is on its way out, unless a late answer shows that it works after all."""
+        return self.is_unloading or bool(self._unanswered)
 
     @property
     def holds_instance(self) -> bool:
@@ -202,7 +210,7 @@ class Session:
         request.cancel_timer = None
         if not exchange.is_open or self.state is not State.READY:
             return
-        self.is_closed_to_new = True
+        self._unanswered.add(request)
         request.fail(error)
         times = self._settings.call
         self._loop.call_later(max(0.0, times.abandon_s - times.cancel_s), self._on_abandoned, exchange)
@@ -213,9 +221,8 @@ class Session:
             self._end_stuck()
 
     def _end_if_stuck(self) -> None:
-        """End it when nothing is open but calls that were cancelled and are not answered."""
-        open_here = self.requests()
-        if open_here and all(request.is_answered for request in open_here):
+        """End it when nothing is open but what it did not answer."""
+        if all(request.is_answered for request in self.requests()):
             self._end_stuck()
 
     def _end_stuck(self) -> None:
@@ -249,6 +256,7 @@ class Session:
 
     def _on_terminal(self, request: Request) -> None:
         _stop_timer(request)
+        self._unanswered.discard(request)
         request.exchange = None  # the exchange knows the request: without this each call is work for the collector
         if type(request) is not IdentityProbe:
             self.open_requests -= 1
@@ -259,7 +267,7 @@ class Session:
         if self._idle_waiters and not self.open_requests:
             self._wake_idle_waiters()
         if self.state is State.READY:
-            if self.is_closed_to_new:
+            if self._unanswered:
                 self._end_if_stuck()
             self._watcher.request_ended(self)
 

@@ -223,6 +223,20 @@ async def test_a_handler_that_ignores_cancel_is_answered_for_and_its_process_rep
     assert engine.pool.sessions[0].process.pid != pid
 
 
+async def test_a_process_that_answers_a_cancel_late_is_used_again(engine: Engine) -> None:
+    async with engine.call("work", {"steps": 200, "seconds": 0.01}, timeout_s=20) as other:  # keeps the process alive
+        session = engine.pool.sessions[0]
+        while not session.open_requests:
+            await other.next_events()
+        async with engine.call("misbehave", {"action": "hold-loop", "seconds": 1.0}) as call:
+            await asyncio.sleep(0.1)
+            call.cancel()
+            assert (await code_of(call.collect())).code is Code.CANCELLED
+        assert session.is_closed_to_new
+        assert (await engine.run("echo", {"data": b"waits"}, timeout_s=10)).data == b"waits"
+        assert engine.pool.sessions == [session]
+
+
 async def test_a_call_has_a_time_limit(engine: Engine) -> None:
     error = await code_of(engine.run("misbehave", {"action": "stall"}, timeout_s=0.3))
     assert error.code is Code.TIMED_OUT

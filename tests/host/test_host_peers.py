@@ -125,6 +125,18 @@ async def test_chains_that_would_wait_for_one_another_do_not(shelves: Engine) ->
     assert set(outcomes) <= {"2 steps done", "PEER_DEADLOCK"}
 
 
+async def test_a_session_that_is_being_unloaded_is_not_waited_for_by_its_own_peer_call(shelves: Engine) -> None:
+    await asyncio.gather(shelves.load("cap:hold", {"item": "a"}), shelves.load("cap:hold", {"item": "b"}))
+    inner = {"item": "c", "cap": "cap:work", "arguments": {"steps": 2}}
+    call = asyncio.create_task(
+        shelves.run("pass-on", {"item": "a", "cap": "cap:pass-on", "arguments": inner}, timeout_s=20)
+    )
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await shelves.unload("cap:hold", {"item": "a"})
+    assert (await call).text == "2 steps done"
+
+
 async def test_another_place_lets_the_peer_call_through(shelves: Engine) -> None:
     arguments = {"item": "a", "cap": "cap:hold", "arguments": {"item": "b"}}
     result = await shelves.run("pass-on", arguments, timeout_s=20)

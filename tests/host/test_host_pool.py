@@ -108,6 +108,39 @@ async def test_a_session_that_is_always_busy_yields_to_who_came_first(quick: Cal
         assert sorted(order[2:]) == ["late 0", "late 1", "late 2"]
 
 
+async def test_an_instance_that_was_loaded_and_never_used_makes_room_too(quick: Callable[..., Settings]) -> None:
+    async with Engine(quick(instances={"limit": 2})) as engine:
+        await asyncio.gather(*(engine.load("cap:hold", {"item": item}, timeout_s=20) for item in "abcd"))
+        assert len(engine.pool.sessions) == 2
+        assert await hold(engine, "a")
+
+
+async def test_who_needs_no_place_does_not_wait_for_one(quick: Callable[..., Settings]) -> None:
+    async with Engine(quick(instances={"limit": 1})) as engine:
+        await engine.run("echo", {"data": b""})
+        await hold(engine, "a")
+        tasks = [asyncio.create_task(hold(engine, "a", 0.4))]
+        await asyncio.sleep(0.05)
+        tasks.append(asyncio.create_task(hold(engine, "b")))
+        await asyncio.sleep(0)
+        for _ in range(10):
+            await engine.run("echo", {"data": b"on"}, timeout_s=10)
+        assert not any(task.done() for task in tasks)
+        await asyncio.gather(*tasks)
+
+
+async def test_those_who_yielded_go_on_when_the_place_was_found(quick: Callable[..., Settings]) -> None:
+    async with Engine(quick(instances={"limit": 2})) as engine:
+        await asyncio.gather(hold(engine, "a"), hold(engine, "b"))
+        busy = [asyncio.create_task(hold(engine, item, seconds)) for item, seconds in (("a", 0.6), ("b", 0.2))]
+        await asyncio.sleep(0.05)
+        placeless = asyncio.create_task(hold(engine, "c", 0.05))
+        await asyncio.sleep(0)
+        yielding = [asyncio.create_task(hold(engine, item)) for item in "aabb"]
+        async with asyncio.timeout(15):
+            await asyncio.gather(*busy, placeless, *yielding)
+
+
 async def test_a_call_that_waits_can_be_cancelled_at_once(quick: Callable[..., Settings]) -> None:
     async with Engine(quick(instances={"limit": 1})) as engine:
         busy = asyncio.create_task(hold(engine, "a", 0.5))
