@@ -34,7 +34,7 @@ async def test_a_peers_answer_and_provenance_come_back(engine: Engine) -> None:
 async def test_a_peers_stream_comes_through_whole(engine: Engine, count: int) -> None:
     arguments = {"cap": "cap:emit", "argument": "", "arguments": {"count": count}}
     result = await engine.run("relay", arguments, timeout_s=30)
-    assert result.data == b"".join(bytes((number,)) * 262_144 for number in range(count))
+    assert result.data == b"".join(bytes((number % 16,)) * 262_144 for number in range(count))
 
 
 async def test_a_large_argument_of_a_peer_call_is_a_stream(engine: Engine) -> None:
