@@ -57,7 +57,7 @@ class Session:
         self.cartridge = cartridge
         self.state = State.STARTING
         self.has_answered = False
-        """It has ended a request, with a result or an error: it works."""
+        """It has ended a request, with a result or an error, or begun to answer one: it works."""
         self.is_unloading = False
         """It answers what is open and takes nothing more."""
         self.open_requests = 0
@@ -129,10 +129,12 @@ class Session:
         return self._life.process
 
     def _on_over(self, error: CartdeckError, was_asked: bool) -> None:
-        self.state = State.ENDING
+        was_ready, self.state = self.state is State.READY, State.ENDING
         exchanges = tuple(self.connection.exchanges.values())
         for exchange in exchanges:
             if exchange.is_requester:
+                # An answer that had begun shows a process that works: its death is no failure to start.
+                self.has_answered |= exchange.total_in > 0 and was_ready
                 _stop_timer(exchange.owner)
                 exchange.owner.fail(error)
         for exchange in exchanges:  # after their parents, so that a peer's failure is not taken for the cause

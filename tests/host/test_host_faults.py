@@ -59,6 +59,18 @@ async def test_a_process_killed_mid_stream_fails_its_calls_within_a_second(
     assert (await engine.run("echo", {"data": b"next"}, timeout_s=10)).data == b"next"
 
 
+async def test_a_death_in_the_first_call_after_its_answer_began_is_no_failed_start(engine: Engine) -> None:
+    async with engine.call("emit", {"count": 100_000, "interval": 0.001}, keep_bytes=0) as call:
+        async for event in call:
+            if isinstance(event, Data):
+                break
+        process = engine.pool.sessions[0].process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        assert (await failure_of(call.collect())).code is Code.CARTRIDGE_DIED
+    assert (await engine.run("echo", {"data": b"next"}, timeout_s=10)).data == b"next"
+
+
 @pytest.mark.parametrize("status", [0, 3])
 async def test_an_exit_with_open_calls_is_a_death_whatever_its_status(engine: Engine, status: int) -> None:
     error = await failure_of(engine.run("misbehave", {"action": "exit", "amount": status}, timeout_s=10))
