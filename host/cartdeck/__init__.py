@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cartdeck.engine import Engine
     from cartdeck.events import Data, End, Log, Progress, Result
     from cartdeck.settings import Settings, config_path, load_settings
+    from cartdeck.stats import EngineStats, SessionStats
     from cartdeck_protocol.errors import CartdeckError, Code
 
 __version__ = "0.1.0"
@@ -30,9 +31,11 @@ _HOMES = {
     "Data": "cartdeck.events",
     "End": "cartdeck.events",
     "Engine": "cartdeck.engine",
+    "EngineStats": "cartdeck.stats",
     "Log": "cartdeck.events",
     "Progress": "cartdeck.events",
     "Result": "cartdeck.events",
+    "SessionStats": "cartdeck.stats",
     "Settings": "cartdeck.settings",
     "config_path": "cartdeck.settings",
     "load_settings": "cartdeck.settings",
@@ -48,9 +51,11 @@ __all__ = [
     "Data",
     "End",
     "Engine",
+    "EngineStats",
     "Log",
     "Progress",
     "Result",
+    "SessionStats",
     "Settings",
     "config_path",
     "load_settings",

@@ -19,6 +19,7 @@ from cartdeck.discovery import BrokenCartridge
 from cartdeck.engine import Engine
 from cartdeck.events import Event, Result
 from cartdeck.settings import Settings
+from cartdeck.stats import EngineStats
 from cartdeck.status import CapEntry, CartridgeStatus
 
 T = TypeVar("T")
@@ -144,6 +145,10 @@ class BlockingEngine:
     def cartridges(self) -> list[CartridgeStatus]:
         """As `Engine.cartridges`."""
         return self.on_loop(self._engine.cartridges)
+
+    def stats(self) -> EngineStats:
+        """As `Engine.stats`."""
+        return self.on_loop(self._engine.stats)
 
     def broken(self) -> list[BrokenCartridge]:
         """As `Engine.broken`."""

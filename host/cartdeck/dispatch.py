@@ -11,7 +11,7 @@ from typing import Any
 from cartdeck.clock import Clock
 from cartdeck.request import Request
 from cartdeck_protocol import wire
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 
 @dataclass(slots=True)
@@ -26,6 +26,8 @@ class Hearing:
     on_peer_call: Callable[[wire.RequestReceived], None]
     on_terminal: Callable[[Request], None]
     """A request's exchange is closed; called before the request is told, so that it no longer counts."""
+    on_error: Callable[[CartdeckError], None]
+    """A request failed with this."""
     on_settled: Callable[[], None]
     """A request was told of its end: there is room for another."""
     on_damaged: Callable[[wire.ExchangeDamaged], None]
@@ -103,6 +105,7 @@ class Dispatch:
     def _on_failed(self, event: wire.Failed) -> None:
         request: Request = event.exchange.owner
         self._hearing.on_terminal(request)
+        self._hearing.on_error(event.error)
         request.fail(event.error)
         self._hearing.on_settled()
 
@@ -112,7 +115,9 @@ class Dispatch:
             return
         if not exchange.is_requester:
             owner.on_caller_gone(event.error)
-        elif exchange.is_open:
+            return
+        self._hearing.on_error(event.error)
+        if exchange.is_open:
             owner.fail(event.error)
             self._hearing.on_damaged(event)
         else:

@@ -4,7 +4,7 @@ It does not know when a session starts or ends; the pool does.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from cartdeck.discovery import Cartridge
@@ -60,6 +60,16 @@ class Door:
             is_quarantined=failures is not None and failures.is_quarantined,
             first_error=None if failures is None else failures.first,
         )
+
+    def phases(self) -> dict[str, int]:
+        """How many requests are here, by phase: see `SessionStats.requests`."""
+        found: Counter[str] = Counter()
+        if self.waiting:
+            found["queued" if self.starting is None else "starting"] = len(self.waiting)
+        session = self.session
+        if session is not None and session.open_requests:  # else there is at most the identity probe
+            found.update("cancelling" if one.is_answered else one.phase or "running" for one in session.requests())
+        return dict(found)
 
     def notice(self) -> None:
         """Tell those who wait what they wait for."""

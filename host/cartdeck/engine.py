@@ -23,6 +23,7 @@ from cartdeck.reset_mark import ALL, ResetMarks
 from cartdeck.router import Route, Router
 from cartdeck.session import Session
 from cartdeck.settings import Settings, load_settings
+from cartdeck.stats import EngineStats
 from cartdeck.status import CapEntry, CartridgeStatus
 from cartdeck.visit import Visit
 from cartdeck.window import Reserve
@@ -235,6 +236,11 @@ class Engine:
             CartridgeStatus(cartridge, tuple(one for one in statuses if one.key.cartridge == cartridge.name))
             for cartridge in self._discovery.cartridges
         ]
+
+    def stats(self) -> EngineStats:
+        """What each session key did and does, and the sums: made when asked for, from counters that run anyway."""
+        self.check_open()
+        return self.pool.stats()
 
     def broken(self) -> list[BrokenCartridge]:
         """The declarations that led to no usable cartridge."""

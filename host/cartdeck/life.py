@@ -84,6 +84,12 @@ class Life:
     def is_blocked(self) -> bool:
         return self._channel is not None and self._channel.is_blocked
 
+    @property
+    def moved_bytes(self) -> tuple[int, int]:
+        """Bytes read and written so far."""
+        channel = self._channel
+        return (0, 0) if channel is None else (channel.read_bytes, channel.written_bytes)
+
     def flush(self) -> None:
         if self._channel is not None:
             self._channel.flush()

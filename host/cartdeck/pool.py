@@ -10,11 +10,13 @@ from collections.abc import Callable
 from cartdeck import policy
 from cartdeck.clock import Clock
 from cartdeck.door import Door
+from cartdeck.history import History
 from cartdeck.policy import Action, SessionKey
 from cartdeck.request import Request
 from cartdeck.seating import Seating
 from cartdeck.session import Session, SessionWatcher, State
 from cartdeck.settings import Settings
+from cartdeck.stats import EngineStats
 from cartdeck.status import SessionStatus
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import RequestReceived
@@ -34,6 +36,7 @@ class Pool:
         self._placeless: deque[Door] = deque()
         self._ending: set[Session] = set()
         self._seating = Seating(self.doors, self._ending, limit=settings.instances.limit)
+        self._history = History(self._loop.time())
         self._arrivals = 0
         self._is_closed = False
 
@@ -151,6 +154,7 @@ class Pool:
         """Start a session, now or when a place is free; an idle session may have to make room."""
         placement = self._seating.place() if door.holds_instance else policy.START
         if placement.action is Action.START:
+            self._history.on_start(door.key, self.doors)
             session = door.session = Session(door.key, door.cartridge, self._settings, self._clock, self._watcher)
             door.starting = self._loop.create_task(self._start(door, session))
             door.notice()
@@ -179,6 +183,7 @@ class Pool:
 
     def _on_session_ended(self, session: Session, error: CartdeckError | None) -> None:
         self._ending.add(session)
+        self._history.on_end(session, error)
         assert session.ending is not None
         session.ending.add_done_callback(lambda _task: self._on_gone(session))
         door = self.doors.get(session.key)
@@ -195,6 +200,7 @@ class Pool:
     def _on_gone(self, session: Session) -> None:
         """The process and all that it started are gone: its place is free."""
         self._ending.discard(session)
+        self._history.on_gone(session)
         self._settle()
 
     def _fail_all(self, door: Door, error: CartdeckError) -> None:
@@ -235,6 +241,9 @@ class Pool:
 
     def statuses(self) -> list[SessionStatus]:
         return [door.status() for door in self.doors.values()]
+
+    def stats(self) -> EngineStats:
+        return self._history.stats(self.doors, self._ending, self._loop.time())
 
     def reset(self, cartridge: str | None) -> int:
         """Forget the failures of a cartridge's sessions, of all without a name; how many there were."""

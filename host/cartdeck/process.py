@@ -107,6 +107,14 @@ class Process:
         fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold spaces
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def rss_bytes(self) -> int | None:
+        """The memory of the process that lies in RAM now; None where the system does not tell."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_bytes().split()[1])
+        except (OSError, IndexError):
+            return None
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
     # -- exit
 
     def _watch_exit(self) -> None:

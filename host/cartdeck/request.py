@@ -72,6 +72,11 @@ class Request(ABC):
         """What it is, for messages: "generate-text on gguf"."""
         return f"{self.route.definition.alias} on {self.key.cartridge}" if self.route is not None else "a call"
 
+    @property
+    def phase(self) -> str:
+        """The phase that the cartridge last named; "" before it named one."""
+        return self._phase or ""
+
     def waits_for(self) -> frozenset[SessionKey]:
         """The sessions at whose doors this request's peer calls wait, however deep."""
         found: set[SessionKey] = set()

@@ -21,6 +21,7 @@ from cartdeck.policy import SessionKey
 from cartdeck.process import Process
 from cartdeck.request import Request
 from cartdeck.settings import Settings
+from cartdeck.stats import Traffic, untraced
 from cartdeck_protocol import wire
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -64,6 +65,8 @@ class Session:
         self.used_at_s = 0.0
         """When its last request ended, on the loop's clock: the engine's is too coarse to tell who was used last."""
         self.health: Health | None = None
+        self.last_error: CartdeckError | None = None
+        """Of its requests."""
         self._settings = settings
         self._clock = clock
         self._watcher = watcher
@@ -92,6 +95,7 @@ class Session:
                 on_refused=lambda event: self._life.on_last_words(event.error),
                 on_peer_call=lambda event: watcher.peer_called(self, event),
                 on_terminal=self._on_terminal,
+                on_error=self._on_error,
                 on_settled=self._on_settled,
                 on_damaged=lambda event: self._await_terminal(event.exchange, event.error),
             ),
@@ -169,6 +173,19 @@ class Session:
     def requests(self) -> list[Request]:
         """The requests that are open here."""
         return [one.owner for one in self.connection.exchanges.values() if one.is_requester]
+
+    def traffic(self) -> Traffic:
+        """What went over the pipes of this process so far."""
+        connection, (read_bytes, written_bytes) = self.connection, self._life.moved_bytes
+        return Traffic(
+            read_bytes=read_bytes,
+            written_bytes=written_bytes,
+            received_frames=connection.received_frames,
+            opened_requests=connection.opened_requests,
+            stragglers=connection.stragglers,
+            strays=connection.strays,
+            bad_progress=connection.bad_progress,
+        )
 
     def open(self, request: Request) -> None:
         """Send the request. Raises what the connection refuses (a meta too large); then nothing was sent."""
@@ -265,6 +282,9 @@ class Session:
             self.has_answered = True
             self.used_at_s = self._loop.time()
 
+    def _on_error(self, error: CartdeckError) -> None:
+        self.last_error = untraced(error)
+
     def _on_settled(self) -> None:
         if self._idle_waiters and not self.open_requests:
             self._wake_idle_waiters()
@@ -296,6 +316,7 @@ class Session:
             if exchange.is_requester and not request.is_answered and not exchange.cancelled:
                 error = overdue(request, now_s, self._settings.call)
                 if error is not None:
+                    self.last_error = untraced(error)
                     self.give_up(exchange, error)
                     request.fail(error)
         if health.is_hung(now_s):

@@ -38,6 +38,11 @@ class Connection(Sender):
         return found
 
     @property
+    def received_frames(self) -> int:
+        """Frames that came whole and were dealt with."""
+        return self._reception.received_frames
+
+    @property
     def is_between_frames(self) -> bool:
         """False when the bytes so far end inside a frame: an end of file now is a cut."""
         return self._reception.is_between_frames

@@ -37,6 +37,10 @@ class Reception:
     def is_between_frames(self) -> bool:
         return self._splitter.is_between_frames
 
+    @property
+    def received_frames(self) -> int:
+        return self._splitter.frame
+
     def buffer(self) -> memoryview:
         return self._splitter.space()
 

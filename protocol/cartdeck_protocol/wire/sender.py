@@ -57,6 +57,11 @@ class Sender:
         self._ready: deque[OutStream] = deque()
 
     @property
+    def opened_requests(self) -> int:
+        """Requests that this end made so far, open or ended."""
+        return (self.last_own_id + self.role.value) // 2
+
+    @property
     def has_outgoing(self) -> bool:
         return bool(self._outgoing or self._ready)
 
