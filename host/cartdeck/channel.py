@@ -8,11 +8,11 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from cartdeck.process import Pipes
 from cartdeck_protocol.errors import CartdeckError, Code, failure
-from cartdeck_protocol.wire import MAX_CONTROL_BACKLOG, Buffer, Connection, Event
+from cartdeck_protocol.wire import MAX_CONTROL_BACKLOG, Buffer, Event
 
 _ROOM_BYTES: Final = 1024 * 1024
 """How much leaves in one round: what an enlarged pipe holds, so that more would only wait in a list."""
@@ -20,6 +20,22 @@ _ROUNDS: Final = 8
 """Rounds of writing in one turn of the loop; a reader as fast as that must not keep the loop from the others."""
 _LAST_WORDS_S: Final = 0.1
 _MOST_BUFFERS: Final = 1024  # IOV_MAX of Linux and macOS
+
+
+class Line(Protocol):
+    """A connection as its channel sees it; a trace puts itself in between."""
+
+    @property
+    def error(self) -> CartdeckError | None: ...
+
+    @property
+    def has_outgoing(self) -> bool: ...
+
+    def buffer(self) -> memoryview: ...
+
+    def received(self, size: int) -> list[Event]: ...
+
+    def outgoing(self, room: int = ...) -> list[Buffer]: ...
 
 
 class Channel:
@@ -32,7 +48,7 @@ class Channel:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Line,
         pipes: Pipes,
         *,
         on_events: Callable[[list[Event]], None],

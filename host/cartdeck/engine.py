@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from cartdeck.arguments import Prepared, prepare_instance
 from cartdeck.call import Call
+from cartdeck.channel import Line
 from cartdeck.clock import Clock
 from cartdeck.discovery import BrokenCartridge, Discovery, discover
 from cartdeck.events import Result
@@ -25,11 +26,13 @@ from cartdeck.session import Session
 from cartdeck.settings import Settings, load_settings
 from cartdeck.stats import EngineStats
 from cartdeck.status import CapEntry, CartridgeStatus
+from cartdeck.tap import Tap
+from cartdeck.trace import Trace, open_trace
 from cartdeck.visit import Visit
 from cartdeck.window import Reserve
 from cartdeck_protocol.caps import UNIVERSAL_CAPS
 from cartdeck_protocol.errors import CartdeckError, Code, failure
-from cartdeck_protocol.wire import RequestReceived
+from cartdeck_protocol.wire import Connection, RequestReceived
 
 
 class Engine:
@@ -45,6 +48,7 @@ class Engine:
         self._tick_handle: asyncio.TimerHandle | None = None
         self._discovery = Discovery()
         self._reset_marks: ResetMarks
+        self._trace: Trace | None = None
         self.settings: Settings
         self.loop: asyncio.AbstractEventLoop
         self.clock: Clock
@@ -61,8 +65,9 @@ class Engine:
         self.reserve = Reserve(limits.reserve_bytes, chunk_bytes=limits.max_chunk_bytes)
         tick_s = self.settings.call.tick_s
         self.clock = Clock(self.loop.time(), tick_s=tick_s)
-        self.pool = Pool(self.settings, self.clock, on_peer_call=self._on_peer_call)
+        self.pool = Pool(self.settings, self.clock, on_peer_call=self._on_peer_call, tap=self._tap)
         await self.discover()
+        self._trace = await anyio.to_thread.run_sync(open_trace)
         self._is_open = True
         self._reset_marks = ResetMarks()
         self._tick_handle = self.loop.call_later(tick_s, self._tick)
@@ -98,6 +103,8 @@ class Engine:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._trace is not None:
+            await self.loop.run_in_executor(None, self._trace.close)
 
     def check_open(self) -> None:
         """Raises ABORTED outside of the engine's context."""
@@ -160,6 +167,10 @@ class Engine:
     def leave(self, request: Request) -> None:
         """Take a waiting request out of its queue."""
         self.pool.leave(request)
+
+    def _tap(self, name: str, pid: int, connection: Connection) -> Line:
+        """What a session's channel drives: without a trace nothing stands in between."""
+        return connection if self._trace is None else Tap(connection, self._trace, session=name, pid=pid)
 
     def _on_peer_call(self, session: Session, event: RequestReceived) -> None:
         connection = session.connection

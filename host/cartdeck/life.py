@@ -6,9 +6,9 @@ of a death at once and the ladder takes its time behind their backs.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
-from cartdeck.channel import Channel
+from cartdeck.channel import Channel, Line
 from cartdeck.discovery import Cartridge
 from cartdeck.handshake import Handshake
 from cartdeck.launch import launch
@@ -21,10 +21,14 @@ from cartdeck_protocol.wire import Connection, Event
 _MOST_DRAIN_S: Final = 0.5
 """A dead process's pipe that a surviving grandchild keeps busy is read for so long at most."""
 
+Tap: TypeAlias = Callable[[str, int, Connection], Line]
+"""From a session's name, its process id and its connection to what stands between connection and pipes: the connection
+itself, or a reader of a trace."""
+
 
 class Life:
     """`name` is what messages call it. `on_over` gets the error for those who still wait, and whether the end was
-    asked for."""
+    asked for. `tap` is asked once what the channel shall drive."""
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class Life:
         connection: Connection,
         on_events: Callable[[list[Event]], None],
         on_over: Callable[[CartdeckError, bool], None],
+        tap: Tap,
     ) -> None:
         self._name = name
         self._cartridge = cartridge
@@ -42,6 +47,7 @@ class Life:
         self._connection = connection
         self._on_events = on_events
         self._on_over = on_over
+        self._tap = tap
         self._loop = asyncio.get_running_loop()
         self._channel: Channel | None = None
         self._pipe_error: CartdeckError | None = None
@@ -59,7 +65,8 @@ class Life:
         self._check_wanted()
         process = self.process = launch(self._cartridge, self._settings)
         process.on_exit = self._on_exit
-        self._channel = Channel(self._connection, process.pipes, on_events=self._on_events, on_lost=self._on_lost)
+        line = self._tap(self._name, process.pid, self._connection)
+        self._channel = Channel(line, process.pipes, on_events=self._on_events, on_lost=self._on_lost)
         try:
             async with asyncio.timeout(limits.hard_s):
                 await self.handshake.run(process, self._cartridge.manifest, limits)

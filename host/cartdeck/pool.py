@@ -11,6 +11,7 @@ from cartdeck import policy
 from cartdeck.clock import Clock
 from cartdeck.door import Door
 from cartdeck.history import History
+from cartdeck.life import Tap
 from cartdeck.policy import Action, SessionKey
 from cartdeck.request import Request
 from cartdeck.seating import Seating
@@ -26,12 +27,12 @@ class Pool:
     """All sessions of an engine. Everything runs on the loop's thread."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, *, on_peer_call: Callable[[Session, RequestReceived], None]
+        self, settings: Settings, clock: Clock, *, on_peer_call: Callable[[Session, RequestReceived], None], tap: Tap
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._watcher = SessionWatcher(self._on_request_ended, on_peer_call, self._on_session_ended)
+        self._watcher = SessionWatcher(self._on_request_ended, on_peer_call, self._on_session_ended, tap)
         self.doors: dict[SessionKey, Door] = {}
         self._placeless: deque[Door] = deque()
         self._ending: set[Session] = set()

@@ -15,7 +15,7 @@ from cartdeck.discovery import Cartridge
 from cartdeck.dispatch import Dispatch, Hearing
 from cartdeck.handshake import IdentityProbe
 from cartdeck.health import Health
-from cartdeck.life import Life
+from cartdeck.life import Life, Tap
 from cartdeck.overdue import overdue
 from cartdeck.policy import SessionKey
 from cartdeck.process import Process
@@ -46,6 +46,8 @@ class SessionWatcher:
     """The cartridge calls a peer."""
     ended: Callable[["Session", CartdeckError | None], None]
     """It takes no more requests and its callers know; the error is None when it was asked to end."""
+    tap: Tap
+    """Asked at the start, for one who wants to see its frames."""
 
 
 class Session:
@@ -83,7 +85,7 @@ class Session:
         self.connection = wire.Connection(wire.Role.HOST, limits=limits, software="cartdeck")
         self._life = Life(
             str(key), cartridge, settings,
-            connection=self.connection, on_events=self._on_events, on_over=self._on_over,
+            connection=self.connection, on_events=self._on_events, on_over=self._on_over, tap=watcher.tap,
         )  # fmt: skip  # what it is, then whom it tells
         self._dispatch = Dispatch(
             clock,

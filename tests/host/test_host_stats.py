@@ -129,7 +129,7 @@ async def test_a_closed_engine_says_so(quick: Callable[..., Settings]) -> None:
     assert caught.value.code is Code.ABORTED
 
 
-def test_the_blocking_engine_gives_the_same(quick: Callable[..., Settings], nothing_left: None) -> None:
+def test_the_blocking_engine_gives_the_same(quick: Callable[..., Settings]) -> None:
     with cartdeck.open(quick()) as engine:
         engine.run("echo", {"data": b"x"})
         assert only(engine.stats()).state == "ready"
