@@ -6,18 +6,21 @@ It does not know how a host takes them; tests of a host do.
 import asyncio
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from cartdeck_sdk import Output, Request
+from cartdeck_sdk import Output, Request, WorkerOutput
 
 Action = Callable[[Request, Output], Awaitable[str]]
 
 _kept: list[bytes] = []
 _LINE: Final = b"flood " * 170 + b"\n"
+_THREADS: Final = 4
+_BLOCK: Final = b"\7" * 65_536
 
 
 async def misbehave(request: Request, output: Output) -> None:
@@ -82,6 +85,26 @@ async def _signal(request: Request, output: Output) -> str:
     return "survived"
 
 
+async def _exit_on_signal(request: Request, _output: Output) -> str:
+    # asked from outside, so that the exit meets the process in whatever it does then
+    def leave(_number: int, _frame: object) -> None:
+        os._exit(request["amount"])
+
+    signal.signal(signal.SIGUSR1, leave)
+    return f"exits with {request['amount']} on SIGUSR1"
+
+
+async def _emit_from_threads(request: Request, output: Output) -> str:
+    writer = WorkerOutput(asyncio.get_running_loop(), output)
+
+    def emit() -> None:
+        for _ in range(request["amount"]):
+            writer.write(_BLOCK)
+
+    await asyncio.gather(*(asyncio.to_thread(emit) for _ in range(_THREADS)))
+    return "wrote from threads"
+
+
 async def _raise(_request: Request, _output: Output) -> str:
     raise ValueError("raised on request")
 
@@ -132,6 +155,8 @@ _ACTIONS: Final[dict[str, Action]] = {
     "hold-loop": _hold_loop,
     "hold-gil": _hold_gil,
     "exit": _exit,
+    "exit-on-signal": _exit_on_signal,
+    "emit-from-threads": _emit_from_threads,
     "signal": _signal,
     "raise": _raise,
     "system-exit": _system_exit,

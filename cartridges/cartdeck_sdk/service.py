@@ -85,7 +85,7 @@ class Service:
         return self._link.outbox.waiting_bytes > HIGH_WATER_BYTES
 
     def run_in_worker(self, function: Callable[[], T]) -> "Future[T]":
-        return self.loop.run_in_executor(self._workers, function)
+        return self.loop.run_in_executor(self._workers, _run, function)
 
     def own_task(self, task: "Task[None]") -> None:
         self._tasks.add(task)
@@ -147,6 +147,14 @@ class Service:
             await asyncio.sleep(0.01)
             self.flush()
         self._link.close()
+
+
+def _run(function: Callable[[], T]) -> T:
+    try:
+        return function()
+    except StopIteration as error:
+        # a future refuses it before Python 3.12: whoever waits for the function would wait for ever
+        raise RuntimeError(f"the handler raised StopIteration: {error}") from error
 
 
 def _report(_loop: AbstractEventLoop, context: dict[str, Any]) -> None:

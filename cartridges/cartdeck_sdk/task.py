@@ -183,6 +183,10 @@ class HandlerTask:
             error = failure(Code.HANDLER_FAILED, f"{type(found).__name__}: {found}")
             if not isinstance(found, Exception):
                 exit_code = 70
+        if exit_code is not None:
+            # before the answer: a caller that has it may call again at once, and must not meet a process that leaves
+            message = f"the handler of {self._definition.alias} ended the process"
+            self._host.connection.refuse(failure(Code.CARTRIDGE_DIED, message))
         self._answer(output, error)
         if exit_code is not None:
             self._host.leave(exit_code)

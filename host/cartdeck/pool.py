@@ -218,11 +218,16 @@ class Pool:
     def tick(self, now_s: float) -> None:
         """Look at every session's clocks, and unload what nobody used for long."""
         idle_s = self._settings.instances.idle_s
+        has_reopened = False
         for session in self.sessions:
+            was_open = session.is_open_to_new
             session.tick(now_s)
+            has_reopened |= session.is_open_to_new and not was_open
             is_unused = session.state is State.READY and not session.open_requests
             if idle_s and session.holds_instance and is_unused and self._loop.time() - session.used_at_s > idle_s:
                 session.end()
+        if has_reopened:  # its heartbeats came back: nothing else tells those who wait for it
+            self._settle()
 
     async def unload(self, keys: list[SessionKey]) -> int:
         """End the sessions of these keys: each takes nothing new, finishes what is open, and is gone when this

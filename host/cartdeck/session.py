@@ -77,6 +77,7 @@ class Session:
         """Those that were cancelled, and for which the engine answered in its stead: while there is one, it takes
         nothing new."""
         self._idle_waiters: list[asyncio.Future[None]] = []
+        self._logged_strays = 0
         limits = wire.Limits(
             max_chunk=settings.wire.max_chunk_bytes,
             initial_credit=settings.wire.initial_credit,
@@ -94,7 +95,7 @@ class Session:
                 on_heartbeat=self._on_heartbeat,
                 on_connection_log=self._on_connection_log,
                 on_stray=self._on_stray,
-                on_refused=lambda event: self._life.on_last_words(event.error),
+                on_refused=self._on_refused,
                 on_peer_call=lambda event: watcher.peer_called(self, event),
                 on_terminal=self._on_terminal,
                 on_error=self._on_error,
@@ -295,8 +296,16 @@ class Session:
                 self._end_if_stuck()
             self._watcher.request_ended(self)
 
+    def _on_refused(self, event: wire.ConnectionRefused) -> None:
+        """It is about to leave, and says why: what came now would die with it."""
+        self.is_unloading = True
+        self._life.on_last_words(event.error)
+        self._loop.call_later(self._settings.stop.close_s, self.end, event.error)
+
     def _on_stray(self, event: wire.StrayReceived) -> None:
-        if self.connection.strays <= _MOST_STRAYS_LOGGED:
+        # not by the connection's count, which is that of the whole batch already
+        if self._logged_strays < _MOST_STRAYS_LOGGED:
+            self._logged_strays += 1
             kind = wire.Kind(event.kind).name
             _LOGGER.warning("%s: %s for request %d, which was never opened", self.key, kind, event.request_id)
 

@@ -1,0 +1,162 @@
+"""Engines with short durations on processes that go wrong, and the proof that nothing is left of them."""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cartdeck import CartdeckError, Settings
+from cartdeck.settings import parse_settings
+from cartdeck_protocol.caps import build_manifest
+
+DATA = Path(__file__).parent.parent / "data" / "cartridges"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Callable[..., Settings]:
+    """Settings with short durations; keyword arguments are sections that replace single values."""
+
+    def make(**sections: dict[str, Any]) -> Settings:
+        table: dict[str, dict[str, Any]] = {
+            "stop": {"close_s": 0.5, "term_s": 0.5, "kill_s": 1.0},
+            "restart": {"first_s": 0.0, "longest_s": 0.0},
+            "call": {"tick_s": 0.05, "cancel_s": 0.5, "abandon_s": 1.0},
+        }
+        for name, values in sections.items():
+            table[name] = table.get(name, {}) | values
+        return parse_settings({"cartridge_folders": [str(tmp_path / "cartridges")], **table}, origin="test")
+
+    return make
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Callable[..., str]:
+    """Declare the program of tests/data that speaks frames with the library alone; its arguments say how it starts.
+    Returns the cap that it serves."""
+
+    def declare(*arguments: str) -> str:
+        folder = _declare(tmp_path, "foreign", f'"{sys.executable}", "{{folder}}/program.py"', arguments)
+        (folder / "program.py").write_bytes((DATA / "foreign" / "program.py").read_bytes())
+        return "cap:answer"
+
+    return declare
+
+
+@pytest.fixture
+def phases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cartridge `phases` of tests/data, written with the SDK; the folder that it runs in."""
+    folder = _declare(tmp_path, "phases", f'"{sys.executable}", "-P", "-m", "cartdeck_sdk", "phases"', ())
+    package = tmp_path / "packages" / "phases"
+    package.mkdir(parents=True)
+    (package / "manifest.json").write_bytes((folder / "manifest.json").read_bytes())
+    (package / "__init__.py").write_bytes((DATA / "phases" / "__init__.py").read_bytes())
+    known = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(package.parent), known])))
+    return folder
+
+
+def _declare(place: Path, name: str, program: str, arguments: tuple[str, ...]) -> Path:
+    source = DATA / name
+    folder = place / "cartridges" / name
+    folder.mkdir(parents=True)
+    manifest = build_manifest(
+        (source / "manifest.toml").read_text("utf-8"),
+        lambda alias: path.read_text("utf-8") if (path := source / f"{alias}.toml").exists() else None,
+    )
+    (folder / "manifest.json").write_bytes(manifest.to_json())
+    command = ", ".join([program, *(f'"{one}"' for one in arguments)])
+    (folder / "cartridge.toml").write_text(f'command = [{command}]\nmanifest = "manifest.json"\n', "utf-8")
+    return folder
+
+
+# -- nothing is left
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No child, no zombie, no descriptor and no thread more than before."""
+    descriptors, threads = open_descriptors(), threading.active_count()
+    yield
+    assert child_processes() == []
+    assert open_descriptors() <= descriptors
+    end = time.monotonic() + 1.0
+    while _other_threads() > threads and time.monotonic() < end:  # a loop's executor is a moment behind its loop
+        time.sleep(0.005)
+    assert _other_threads() <= threads
+
+
+@pytest.fixture
+async def no_tasks_left(anyio_backend: str) -> AsyncIterator[None]:
+    """No task more than before. To be asked for by tests that run on the loop."""
+    before = len(asyncio.all_tasks())
+    yield
+    await until(lambda: len(asyncio.all_tasks()) <= before, limit_s=3.0)
+
+
+def _other_threads() -> int:
+    return sum(1 for thread in threading.enumerate() if not thread.name.startswith("asyncio_"))
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def child_processes() -> list[int]:
+    """The direct children of this process, zombies included."""
+    found: list[int] = []
+    for children in Path("/proc/self/task").glob("*/children"):
+        found += map(int, children.read_text("ascii").split())
+    return found
+
+
+# -- looking
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+async def until(condition: Callable[[], Any], *, limit_s: float = 10.0) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {limit_s} s"
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., Any]:
+    """Wait until a condition holds; fail after `limit_s`."""
+    return until
+
+
+@pytest.fixture
+def runs() -> Callable[[int], bool]:
+    return is_alive
+
+
+@pytest.fixture
+def failure_of() -> Callable[..., Any]:
+    """The error that an awaitable raises; fails when it does not end within `limit_s`."""
+
+    async def take(work: Any, *, limit_s: float = 10.0) -> CartdeckError:
+        with pytest.raises(CartdeckError) as caught:
+            async with asyncio.timeout(limit_s):
+                await work
+        return caught.value
+
+    return take

@@ -1,0 +1,131 @@
+"""Processes that stand still, compute, or hold their loop: who is hung, who is only busy, and who comes back."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cartdeck import Code, Data, Engine, Progress, Settings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left", "phases")]
+
+
+async def test_a_stopped_process_gets_nothing_new_and_is_used_again_when_it_goes_on(
+    quick: Callable[..., Settings], wait_until: Any
+) -> None:
+    async with Engine(quick(health={"heartbeat_s": 1.5, "missed_heartbeats": 1})) as engine:
+        await engine.run("echo", {"data": b""}, timeout_s=10)
+        [session] = engine.pool.sessions
+        assert session.process is not None
+        assert session.health is not None
+        os.kill(session.process.pid, signal.SIGSTOP)
+        await wait_until(lambda: session.health.is_suspect, limit_s=3.0)
+        async with engine.call("echo", {"data": b"patient"}, timeout_s=10) as call:
+            async for event in call:
+                assert isinstance(event, Progress)
+                assert event.phase == "queued"
+                break
+            os.kill(session.process.pid, signal.SIGCONT)
+            assert (await call.collect()).data == b"patient"
+        assert engine.pool.sessions == [session]
+
+
+async def test_a_process_that_is_stopped_for_a_moment_mid_stream_loses_nothing(
+    quick: Callable[..., Settings],
+) -> None:
+    async with Engine(quick()) as engine:
+        received = 0
+        async with engine.call("emit", {"count": 50, "interval": 0.005, "size": 1000}, timeout_s=10) as call:
+            async for event in call:
+                if isinstance(event, Data):
+                    if not received:
+                        [session] = engine.pool.sessions
+                        assert session.process is not None
+                        os.kill(session.process.pid, signal.SIGSTOP)
+                        asyncio.get_running_loop().call_later(0.3, os.kill, session.process.pid, signal.SIGCONT)
+                    received += len(event.value)
+        assert received == 50_000
+
+
+async def test_an_interpreter_that_is_held_without_work_is_hung_and_replaced(
+    quick: Callable[..., Settings], failure_of: Any
+) -> None:
+    async with Engine(quick(health={"heartbeat_s": 0.2})) as engine:
+        error = await failure_of(engine.run("misbehave", {"action": "hold-gil", "seconds": 60}))
+        assert error.code is Code.HUNG
+        assert (await engine.run("echo", {"data": b"new"}, timeout_s=10)).data == b"new"
+
+
+@pytest.mark.parametrize(("native", "count"), [(True, 60_000_000), (False, 15_000_000)], ids=["in C", "in Python"])
+async def test_a_process_that_computes_is_neither_hung_nor_silent(
+    quick: Callable[..., Settings], native: bool, count: int
+) -> None:
+    """In C the lock is held for about a second: no heartbeat and no keepalive leave, but CPU time is used."""
+    settings = quick(health={"heartbeat_s": 0.2, "keepalive_s": 0.1}, call={"silence_s": 20.0 if native else 1.0})
+    async with Engine(settings) as engine:
+        result = await engine.run("compute", {"count": count, "native": native}, timeout_s=20)
+        assert int(result.text) == count * (count - 1) // 2
+
+
+@pytest.mark.parametrize("cap", ["raise-here", "raise-in-worker"])
+@pytest.mark.parametrize(
+    ("kind", "status"), [("SystemExit", 3), ("KeyboardInterrupt", 70), ("Sudden", 70), ("GeneratorExit", 70)]
+)
+async def test_what_is_no_exception_is_answered_and_ends_the_process(
+    quick: Callable[..., Settings], failure_of: Any, wait_until: Any, cap: str, kind: str, status: int
+) -> None:
+    async with Engine(quick()) as engine:
+        error = await failure_of(engine.run(cap, {"kind": kind}))
+        assert error.code is Code.HANDLER_FAILED
+        assert kind in str(error)
+        # alive but useless would be worse: the next call has a new process
+        assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=10)).text == "loaded"
+
+
+@pytest.mark.parametrize("cap", ["raise-here", "raise-in-worker"])
+@pytest.mark.parametrize("kind", ["ValueError", "StopIteration", "StopAsyncIteration", "MemoryError", "TimeoutError"])
+async def test_an_exception_is_answered_and_the_process_goes_on(
+    quick: Callable[..., Settings], failure_of: Any, cap: str, kind: str
+) -> None:
+    async with Engine(quick()) as engine:
+        error = await failure_of(engine.run(cap, {"kind": kind}))
+        assert error.code is Code.HANDLER_FAILED
+        assert kind in str(error)
+        [session] = engine.pool.sessions
+        assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=10)).text == "loaded"
+        assert engine.pool.sessions == [session]
+
+
+async def test_a_slow_reader_ends_its_own_call_and_no_other_of_that_process(
+    quick: Callable[..., Settings], failure_of: Any, wait_until: Any
+) -> None:
+    async with Engine(quick(call={"reader_s": 0.5, "silence_s": 5.0})) as engine:
+        await engine.load("phases", timeout_s=10)
+        [session] = engine.pool.sessions
+        async with engine.call("stay", {"phase": "full"}, keep_bytes=0) as slow:
+            received = 0
+            other = asyncio.create_task(engine.run("stay", {"phase": "loading", "seconds": 1.5}, timeout_s=10))
+            async with engine.call("stay", {"phase": "decoding", "seconds": 1.5}, keep_bytes=0, timeout_s=10) as fast:
+                async for event in fast:
+                    received += isinstance(event, Data)
+            await wait_until(lambda: slow.is_answered, limit_s=3.0)
+            assert received > 10
+            assert (await other).text == "loaded"
+            assert (await failure_of(slow.collect())).code is Code.READER_STALLED
+        assert engine.pool.sessions == [session]
+
+
+async def test_a_stall_in_a_peer_ends_the_call_that_waits_for_it_and_no_process(
+    quick: Callable[..., Settings], failure_of: Any, wait_until: Any
+) -> None:
+    """Keepalives come from the peer's process all the time: alive, and not advancing."""
+    async with Engine(quick(call={"stall_s": 0.5, "silence_s": 5.0}, health={"keepalive_s": 0.1})) as engine:
+        arguments = {"cap": "cap:stay", "argument": "", "arguments": {"phase": "loading"}}
+        error = await failure_of(engine.run("relay", arguments))
+        assert error.code is Code.STALLED
+        sessions = engine.pool.sessions
+        await wait_until(lambda: not any(one.open_requests for one in sessions), limit_s=2.0)
+        assert engine.pool.sessions == sessions

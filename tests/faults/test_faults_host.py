@@ -1,0 +1,137 @@
+"""The host killed in whatever it does: no cartridge lives 5 s later. And what a cartridge started goes with it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cartdeck import Engine, Settings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left", "phases")]
+
+LIMIT_S = 5.0
+
+HOST = """
+import asyncio, itertools, json, os, sys
+from pathlib import Path
+import cartdeck
+from cartdeck.settings import parse_settings
+
+def tell():
+    children = [int(pid) for task in Path("/proc/self/task").iterdir()
+                for pid in (task / "children").read_text().split()]
+    print(json.dumps(children), flush=True)
+
+async def begin(engine, cap, arguments, *, is_read):
+    call = await engine.call(cap, arguments, keep_bytes=0).__aenter__()
+    async for event in call:
+        if isinstance(event, cartdeck.Data) or getattr(event, "phase", "") == arguments.get("phase"):
+            break
+    return [event async for event in call] if is_read else call
+
+async def main(state, folder):
+    settings = parse_settings({"cartridge_folders": [folder]}, origin="test")
+    async with cartdeck.Engine(settings) as engine:
+        open_calls = set()
+        def start(work):
+            open_calls.add(asyncio.create_task(work))
+        if state == "starting":
+            for number in range(3):
+                start(engine.run("stay", {"phase": "loading"}))
+                start(engine.run("echo", {"data": b""}))
+            await asyncio.sleep(0)
+            while not engine.pool.sessions or engine.pool.sessions[0].process is None:
+                await asyncio.sleep(0)
+        elif state == "loading":
+            await begin(engine, "stay", {"phase": "held-loading"}, is_read=False)
+        elif state == "streaming":
+            start(begin(engine, "emit", {"count": 10_000_000, "size": 1000}, is_read=True))
+            await asyncio.sleep(0.2)
+            await engine.run("echo", {"data": b""})
+        elif state == "not read":
+            call = await begin(engine, "emit", {"count": 10_000_000}, is_read=False)
+            while call.reader_since_s(engine.clock.now_s) is None:
+                await asyncio.sleep(0.01)
+        elif state == "writing":
+            await engine.load("echo")
+            start(engine.run("misbehave", {"action": "hold-loop", "seconds": 60}))
+            start(engine.run("sink", {"data": itertools.repeat(b"x" * 262_144)}))
+            start(engine.run("echo", {"data": itertools.repeat(b"x" * 262_144)}))
+            while not engine.pool.sessions[0].is_blocked:
+                await asyncio.sleep(0.01)
+        elif state == "peers":
+            inner = {"cap": "cap:stay", "argument": "", "arguments": {"phase": "held-loading"}}
+            call = await engine.call("relay", inner).__aenter__()
+            async for event in call:
+                if getattr(event, "phase", "") == "held-loading":
+                    break
+        elif state == "foreign":
+            await engine.run("cap:answer", {"data": "x"})
+            start(engine.run("cap:answer", {"how": "stop reading"}))
+            await asyncio.sleep(0.1)
+        tell()
+        await asyncio.sleep(600)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("state", ["starting", "loading", "streaming", "not read", "writing", "peers", "foreign"])
+async def test_no_cartridge_lives_on_after_its_host_was_killed(
+    state: str, foreign: Callable[..., str], tmp_path: Path, runs: Callable[[int], bool], wait_until: Any
+) -> None:
+    foreign()
+    async with killed_host(state, tmp_path / "cartridges") as children:
+        assert children
+    await wait_until(lambda: not any(map(runs, children)), limit_s=LIMIT_S)
+
+
+@asynccontextmanager
+async def killed_host(state: str, folder: Path) -> AsyncIterator[list[int]]:
+    """The children of a host that came into the state, and is killed at the end."""
+    host = subprocess.Popen(  # noqa: ASYNC220  # a host that is to be killed
+        [sys.executable, "-c", HOST, state, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert host.stdout is not None
+    with host, host.stdout:
+        try:
+            async with asyncio.timeout(20):
+                yield json.loads(await asyncio.to_thread(host.stdout.readline))
+        finally:
+            host.kill()
+
+
+# -- grandchildren, while the host lives
+
+
+@pytest.mark.parametrize("end", ["unload", "death", "hang"])
+async def test_a_grandchild_that_left_the_group_goes_with_its_cartridge(
+    quick: Callable[..., Settings],
+    foreign: Callable[..., str],
+    runs: Callable[[int], bool],
+    wait_until: Any,
+    end: str,
+) -> None:
+    cap = foreign()
+    async with Engine(quick(call={"silence_s": 0.3})) as engine:
+        grandchild = int((await engine.run(cap, {"how": "grandchild"}, timeout_s=10)).text)
+        assert runs(grandchild)
+        [session] = engine.pool.sessions
+        assert session.process is not None
+        if end == "unload":
+            assert await engine.unload("foreign") == 1
+            assert not runs(grandchild)
+        elif end == "death":
+            os.kill(session.process.pid, signal.SIGKILL)
+        else:
+            with pytest.raises(Exception, match="gave no sign"):
+                await engine.run(cap, {"how": "stop reading"}, timeout_s=10)
+        await wait_until(lambda: not runs(grandchild), limit_s=3.0)
