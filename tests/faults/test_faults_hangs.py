@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +86,27 @@ async def test_what_is_no_exception_is_answered_and_ends_the_process(
         assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=10)).text == "loaded"
 
 
+async def test_other_calls_of_a_process_that_a_handler_ends_learn_of_its_death(
+    quick: Callable[..., Settings], failure_of: Any
+) -> None:
+    async with Engine(quick()) as engine:
+        await engine.load("phases", timeout_s=10)
+        others = [
+            asyncio.create_task(engine.run("stay", {"phase": phase}))
+            for phase in ("loading", "held-loading", "decoding", "obtaining")
+        ]
+        async with engine.call("stay", {"phase": "full"}, keep_bytes=0) as slow:
+            async for event in slow:
+                if isinstance(event, Data):
+                    break
+            error = await failure_of(engine.run("raise-here", {"kind": "SystemExit"}))
+            assert error.code is Code.HANDLER_FAILED
+            for other in (*others, slow.collect()):
+                error = await failure_of(other, limit_s=3.0)
+                assert error.code is Code.CARTRIDGE_DIED, error
+                assert error.details["exit_code"] == 3
+
+
 @pytest.mark.parametrize("cap", ["raise-here", "raise-in-worker"])
 @pytest.mark.parametrize("kind", ["ValueError", "StopIteration", "StopAsyncIteration", "MemoryError", "TimeoutError"])
 async def test_an_exception_is_answered_and_the_process_goes_on(
@@ -129,3 +151,42 @@ async def test_a_stall_in_a_peer_ends_the_call_that_waits_for_it_and_no_process(
         sessions = engine.pool.sessions
         await wait_until(lambda: not any(one.open_requests for one in sessions), limit_s=2.0)
         assert engine.pool.sessions == sessions
+
+
+async def test_a_flood_of_log_holds_up_nobody_and_costs_no_memory(quick: Callable[..., Settings]) -> None:
+    async with Engine(quick()) as engine:
+        await engine.load("phases", timeout_s=10)
+        await engine.run("misbehave", {"action": "print"}, timeout_s=10)
+        before = resident_bytes()
+        floods = [
+            asyncio.create_task(engine.run("misbehave", {"action": f"flood-{where}", "amount": 32 << 20}, timeout_s=20))
+            for where in ("stderr", "stdout")
+        ]
+        while not all(flood.done() for flood in floods):
+            async with asyncio.timeout(3):
+                await engine.run("stay", {"phase": "loading", "seconds": 0})
+        await asyncio.gather(*floods)
+        assert resident_bytes() - before < 16 << 20
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.parametrize("held", ["hold-gil", "hold-loop", "stopped"])
+async def test_a_close_ends_a_process_that_cannot_hear_it(
+    quick: Callable[..., Settings], failure_of: Any, wait_until: Any, held: str
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with Engine(quick()) as engine:
+        await engine.run("echo", {"data": b""}, timeout_s=10)
+        [session] = engine.pool.sessions
+        assert session.process is not None
+        if held == "stopped":
+            os.kill(session.process.pid, signal.SIGSTOP)
+        action = {"action": "stall" if held == "stopped" else held, "seconds": 60}
+        call = asyncio.create_task(engine.run("misbehave", action))
+        await wait_until(lambda: session.open_requests == 1)
+        began = loop.time()
+    assert loop.time() - began < 3.0
+    assert (await failure_of(call)).code is Code.ABORTED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cartdeck import Code, Engine, Settings
+from cartdeck import Code, Engine, Progress, Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left")]
 
@@ -135,6 +135,17 @@ async def test_frames_that_come_byte_by_byte_are_whole(
     cap = foreign()
     async with Engine(quick()) as engine:
         assert (await engine.run(cap, {"how": "drip"}, timeout_s=10)).text == "dripped"
+
+
+async def test_progress_that_is_no_fraction_is_not_shown_and_none_falls(
+    quick: Callable[..., Settings], foreign: Callable[..., str]
+) -> None:
+    cap = foreign()
+    async with Engine(quick()) as engine, engine.call(cap, {"how": "odd progress"}, timeout_s=10) as call:
+        told = [event async for event in call if isinstance(event, Progress) and event.message.isdecimal()]
+    fractions = [event.fraction for event in told]
+    assert all(one is not None and 0 <= one <= 1 for one in fractions)
+    assert fractions == sorted(fractions)
 
 
 @pytest.mark.parametrize("how", ["half frame", "stop reading", "ignore cancel"])

@@ -138,6 +138,14 @@ def drip(number: int) -> None:
     frame(4, number, meta={"progress": 1.0})
 
 
+def odd_progress(number: int) -> None:
+    told = [0.5, float("nan"), float("inf"), -1.0, 2.0, 0.25, 0.75]
+    for place, progress in enumerate(told):
+        frame(5, number, meta={"level": "progress", "message": str(place), "progress": progress})
+        time.sleep(0.02)
+    frame(4, number, meta={"progress": 1.0})
+
+
 def ignore_cancel(number: int) -> None:
     ignored.add(number)
 
@@ -168,6 +176,7 @@ MISDEEDS: dict[str, Callable[[int], None]] = {
     "half frame": lambda _number: send((4000).to_bytes(4, "big") + b"\x85\x01\x03"),
     "stop reading": lambda _number: linger(),
     "drip": drip,
+    "odd progress": odd_progress,
     "ignore cancel": ignore_cancel,
     "grandchild": grandchild,
     "silence": lambda _number: None,
