@@ -23,7 +23,7 @@ class Request(ABC):
 
     __slots__ = (
         "_phase", "_progress", "_work", "advanced_at_s", "arrival", "cancel_timer", "exchange", "heard_at_s",
-        "is_answered", "is_waiting", "key", "noticed", "parent", "peers", "prepared", "route", "session",
+        "is_answered", "is_waiting", "key", "noticed", "parent", "peers", "prepared", "request_id", "route", "session",
     )  # fmt: skip
 
     is_visit = False
@@ -41,6 +41,8 @@ class Request(ABC):
         """Its place in the order of arrival at the pool."""
         self.session: Link | None = None
         self.exchange: Exchange | None = None
+        self.request_id = 0
+        """Its id on the wire of its session, 0 before it was opened there."""
         self.cancel_timer: asyncio.TimerHandle | None = None
         self.is_waiting = False
         """It stands in the pool's queue."""

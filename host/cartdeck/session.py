@@ -200,6 +200,7 @@ class Session:
         exchange = connection.request(route.urn, prepared.inline, complete=prepared.is_complete)
         exchange.owner = request
         request.exchange = exchange
+        request.request_id = exchange.id
         request.session = self
         request.heard_at_s = request.advanced_at_s = self._clock.now_s
         self.open_requests += 1

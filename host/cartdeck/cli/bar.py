@@ -9,9 +9,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from cartdeck.cli.display import Display, PlainLines, Silence, State, harmless, is_shown, log_line
+from cartdeck.cli.json_log import JsonLines, JsonSilence, json_log
 from cartdeck.cli.output import STDOUT
 
 if TYPE_CHECKING:
+    from cartdeck.call import Call
     from cartdeck.events import Log, Progress
 
 STDERR: Final = 2
@@ -40,6 +42,9 @@ class TerminalBar:
         self._line = b""
         self._drawn_at = 0.0
         self._started_at = time.monotonic()
+
+    def begin(self, cap: str, call: "Call") -> None:
+        pass
 
     def progress(self, event: "Progress") -> None:
         is_new = self._state.take(event)
@@ -157,10 +162,13 @@ def render_bar(state: State, *, elapsed_s: float) -> bytes:
 
 
 def open_display(*, is_quiet: bool, is_verbose: bool) -> Display:
-    """The display that standard error allows."""
+    """The display that was asked for, or that standard error allows."""
     level = "debug" if is_verbose else "info"
+    log = json_log()
     if is_quiet:
-        return Silence()
+        return Silence() if log is None else JsonSilence(log)
+    if log is not None:
+        return JsonLines(log, level)
     if os.isatty(STDERR) and os.environ.get("TERM", "dumb") != "dumb":
         return TerminalBar(level)
     return PlainLines(level)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cartdeck.cli.output import HARMLESS
 
 if TYPE_CHECKING:
+    from cartdeck.call import Call
     from cartdeck.events import Log, Progress
 
 NEWS_EVERY_S: Final = 30.0
@@ -21,6 +22,10 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 class Display(Protocol):
     """Where progress and logs are shown."""
+
+    def begin(self, cap: str, call: "Call") -> None:
+        """What follows is about this call."""
+        ...
 
     def progress(self, event: "Progress") -> None: ...
 
@@ -89,6 +94,9 @@ def megabytes(size_bytes: float) -> str:
 class Silence:
     """Shows nothing: for --quiet."""
 
+    def begin(self, cap: str, call: "Call") -> None:
+        pass
+
     def progress(self, event: "Progress") -> None:
         pass
 
@@ -111,24 +119,34 @@ class Silence:
 class PlainLines:
     """One line at each new phase and for each log line; in a long phase one more every half minute."""
 
+    news_every_s = NEWS_EVERY_S
+
     def __init__(self, level: str = "info") -> None:
         self._state = State()
         self._level = level
         self._said_at = time.monotonic()
         self._said = State()
 
+    def begin(self, cap: str, call: "Call") -> None:
+        pass
+
     def progress(self, event: "Progress") -> None:
         if self._state.take(event):
             self._say()
 
     def tick(self) -> None:
-        if time.monotonic() - self._said_at > NEWS_EVERY_S and self._state != self._said:
+        if time.monotonic() - self._said_at > self.news_every_s and self._state != self._said:
             self._say()
 
     def _say(self) -> None:
         state = self._state
         self._said_at = time.monotonic()
         self._said = State(state.fraction, state.phase, state.message, state.work, state.total)
+        self.say()
+
+    def say(self) -> None:
+        """Shows the state as a line."""
+        state = self._state
         words = [f"{state.fraction:4.0%} {state.phase}", *(part for part in (state.message, state.amount) if part)]
         self.note(": ".join(words[:2]) + "".join(f" ({part})" for part in words[2:]))
 

@@ -50,7 +50,14 @@ def cartdeck(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Write progress, log and errors to standard error as JSON lines.")
+    ] = False,
 ) -> None:
+    if log_json:
+        from cartdeck.cli.json_log import start_json_log
+
+        start_json_log()
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -92,13 +99,16 @@ def run(*, as_json: bool) -> int:
 
 
 def _end_with(error: CartdeckError, status: ExitCode, *, as_json: bool) -> ExitCode:
-    """Shows the error: a record on standard output, or a paragraph on standard error."""
+    """Shows the error: a record on standard output, or a paragraph on standard error, or a line of its JSON log."""
+    from cartdeck.cli.json_log import json_log
     from cartdeck.cli.output import StandardOutput
     from cartdeck.cli.render import error_record, error_text, json_line
 
     try:
         if as_json:
             StandardOutput().write(json_line(error_record(error, status)).encode())
+        elif (log := json_log()) is not None:
+            log.write("error", error.message, **error_record(error, status))
         else:
             sys.stderr.write(error_text(error))
             sys.stderr.flush()

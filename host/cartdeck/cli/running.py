@@ -72,7 +72,9 @@ async def make_call(
     """
     is_streamed = not (options.as_json and isinstance(output, StandardOutput))
     keep_bytes = KEEP_BYTES if options.as_json else 0
-    async with engine.call(cap, arguments, timeout_s=options.timeout_s, keep_bytes=keep_bytes) as call:
+    call = engine.call(cap, arguments, timeout_s=options.timeout_s, keep_bytes=keep_bytes)
+    display.begin(cap, call)
+    async with call:
         main_output = None if call.route is None else call.route.definition.main_output
         is_sequence = main_output is not None and main_output.is_sequence
         writer = EventWriter(output if is_streamed else None, display, is_sequence=is_sequence, lead=lead)
