@@ -76,6 +76,9 @@ class Session:
         self._unanswered: set[Request] = set()
         """Those that were cancelled, and for which the engine answered in its stead: while there is one, it takes
         nothing new."""
+        self._silent: set[Request] = set()
+        """Those that gave no sign for too long and have not answered their CANCEL yet: the same, for as long. Who tries
+        again at once would otherwise wait for the same silence."""
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._logged_strays = 0
         limits = wire.Limits(
@@ -163,7 +166,7 @@ class Session:
     @property
     def is_closed_to_new(self) -> bool:
         """It is on its way out, unless a late answer shows that it works after all."""
-        return self.is_unloading or bool(self._unanswered)
+        return self.is_unloading or bool(self._unanswered) or bool(self._silent)
 
     @property
     def holds_instance(self) -> bool:
@@ -233,6 +236,7 @@ class Session:
         request.cancel_timer = None
         if not exchange.is_open or self.state is not State.READY:
             return
+        self._silent.discard(request)
         self._unanswered.add(request)
         request.fail(error)
         times = self._settings.call
@@ -280,6 +284,7 @@ class Session:
     def _on_terminal(self, request: Request) -> None:
         _stop_timer(request)
         self._unanswered.discard(request)
+        self._silent.discard(request)
         request.exchange = None  # the exchange knows the request: without this each call is work for the collector
         if type(request) is not IdentityProbe:
             self.open_requests -= 1
@@ -329,6 +334,8 @@ class Session:
                 error = overdue(request, now_s, self._settings.call)
                 if error is not None:
                     self.last_error = untraced(error)
+                    if error.code is Code.TIMED_OUT:
+                        self._silent.add(request)
                     self.give_up(exchange, error)
                     request.fail(error)
         if health.is_hung(now_s):

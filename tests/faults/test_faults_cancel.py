@@ -29,7 +29,7 @@ async def test_a_cancel_in_a_phase_is_answered_by_the_cartridge_and_harms_no_oth
     quick: Callable[..., Settings], failure_of: Any, wait_until: Any, phase: str
 ) -> None:
     async with Engine(quick(**CANCEL)) as engine:
-        neighbour = asyncio.create_task(engine.run("stay", {"phase": "loading", "seconds": 1.0}, timeout_s=10))
+        neighbour = asyncio.create_task(engine.run("stay", {"phase": "loading", "seconds": 0.5}, timeout_s=10))
         async with engine.call("stay", {"phase": phase, "seconds": 5.0}, keep_bytes=0) as call:
             shown = "stalling" if phase == "obtaining" else phase
             async with asyncio.timeout(10):
