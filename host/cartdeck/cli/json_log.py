@@ -65,12 +65,13 @@ class JsonLines(PlainLines):
         super().__init__(level)
         self._log = log
         self._cartridge: str | None = None
+        self._phase: str | None = None
 
     def begin(self, cap: str, call: "Call") -> None:
         self._log.begin(cap, call)
 
     def progress(self, event: "Progress") -> None:
-        self._cartridge = event.cartridge
+        self._cartridge, self._phase = event.cartridge, event.phase or self._phase  # as the cartridge spells it
         super().progress(event)
         self.tick()
 
@@ -81,7 +82,7 @@ class JsonLines(PlainLines):
             state.message,
             cartridge=self._cartridge,
             progress=state.fraction,
-            phase=state.phase,
+            phase=self._phase,
             work=state.work,
             total=state.total,
         )
