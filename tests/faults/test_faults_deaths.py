@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cartdeck import Call, CartdeckError, Code, Data, Engine, Settings
+from cartdeck import Call, CartdeckError, Code, Data, Engine, Progress, Settings
 from cartdeck.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left")]
@@ -48,6 +48,15 @@ async def test_a_death_before_it_is_ready_is_a_failed_start_and_the_next_start_w
 
 async def idle(_engine: Engine, _session: Session) -> list[Call]:
     return []
+
+
+async def loading(engine: Engine, _session: Session) -> list[Call]:
+    call = engine.call("work", {"steps": 1, "seconds": 60})
+    await call.__aenter__()
+    async for event in call:
+        if isinstance(event, Progress) and event.phase == "working":
+            return [call]
+    raise AssertionError("it ended without work")
 
 
 async def streaming(engine: Engine, _session: Session) -> list[Call]:
@@ -107,7 +116,9 @@ async def mortal(engine: Engine, death: str) -> AsyncIterator[tuple[Session, Cal
 
 @pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize(
-    "moment", [idle, streaming, writing_from_threads, waiting_for_credit, not_reading], ids=lambda one: one.__name__
+    "moment",
+    [idle, loading, streaming, writing_from_threads, waiting_for_credit, not_reading],
+    ids=lambda one: one.__name__,
 )
 async def test_a_death_reaches_every_caller_in_time_and_the_next_call_works(
     quick: Callable[..., Settings], failure_of: Any, wait_until: Any, moment: Open, death: str

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cartdeck import Engine, Settings
+from cartdeck import Code, Engine, Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left", "phases")]
 
@@ -118,10 +118,11 @@ async def test_a_grandchild_that_left_the_group_goes_with_its_cartridge(
     foreign: Callable[..., str],
     runs: Callable[[int], bool],
     wait_until: Any,
+    failure_of: Any,
     end: str,
 ) -> None:
     cap = foreign()
-    async with Engine(quick(call={"silence_s": 0.3})) as engine:
+    async with Engine(quick(call={"silence_s": 0.3 if end == "hang" else 20.0})) as engine:
         grandchild = int((await engine.run(cap, {"how": "grandchild"}, timeout_s=10)).text)
         assert runs(grandchild)
         [session] = engine.pool.sessions
@@ -130,8 +131,12 @@ async def test_a_grandchild_that_left_the_group_goes_with_its_cartridge(
             assert await engine.unload("foreign") == 1
             assert not runs(grandchild)
         elif end == "death":
+            call = asyncio.create_task(engine.run(cap, {"how": "ignore cancel"}))
+            await wait_until(lambda: session.open_requests == 1)
             os.kill(session.process.pid, signal.SIGKILL)
+            # the grandchild holds both frame pipes: the news does not wait for their end
+            assert (await failure_of(call, limit_s=2.0)).code is Code.CARTRIDGE_DIED
         else:
-            with pytest.raises(Exception, match="gave no sign"):
-                await engine.run(cap, {"how": "stop reading"}, timeout_s=10)
+            error = await failure_of(engine.run(cap, {"how": "stop reading"}))
+            assert error.code is Code.TIMED_OUT
         await wait_until(lambda: not runs(grandchild), limit_s=3.0)
