@@ -52,6 +52,7 @@ class HandlerTask:
         self._collected_bytes = 0
         self._streams: dict[int, ReceivedStream] = {}
         self._task: Task[None] | None = None
+        self._is_abandoned = False
         self._peer = Peer(host, exchange)
         self._request = Request(exchange, definition, self._peer)
         exchange.owner = self
@@ -94,7 +95,9 @@ class HandlerTask:
             self._fail(error)
 
     def abandon(self, reason: str) -> None:
-        """The host is gone: stop the handler; nobody hears the answer."""
+        """The process is on its way out: stop the handler. It says nothing more: the host has closed the pipe, or
+        learns from the exit what became of the call."""
+        self._is_abandoned = True
         self._exchange.cancelled = True
         self._stop(reason)
 
@@ -207,6 +210,8 @@ class HandlerTask:
         self._peer.cancel_all("the calling handler has ended")
         for stream in self._streams.values():
             stream.discard()
+        if self._is_abandoned:
+            return
         output.release_logs()
         if error is None:
             try:
@@ -228,7 +233,7 @@ class HandlerTask:
         if self._task is not None:
             if iscoroutinefunction(self._handler):
                 self._task.cancel()
-        elif self._exchange.is_open:
+        elif self._exchange.is_open and not self._is_abandoned:
             self._fail(error)
 
     def _fail(self, error: CartdeckError) -> None:
