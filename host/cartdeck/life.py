@@ -21,7 +21,7 @@ from cartdeck_protocol.wire import Connection, Event
 _MOST_DRAIN_S: Final = 0.5
 """A dead process's pipe that a surviving grandchild keeps busy is read for so long at most."""
 
-Tap: TypeAlias = Callable[[str, int, Connection], Line]
+Tapping: TypeAlias = Callable[[str, int, Connection], Line]
 """From a session's name, its process id and its connection to what stands between connection and pipes: the connection
 itself, or a reader of a trace."""
 
@@ -39,7 +39,7 @@ class Life:
         connection: Connection,
         on_events: Callable[[list[Event]], None],
         on_over: Callable[[CartdeckError, bool], None],
-        tap: Tap,
+        tap: Tapping,
     ) -> None:
         self._name = name
         self._cartridge = cartridge

@@ -11,7 +11,7 @@ from cartdeck import policy
 from cartdeck.clock import Clock
 from cartdeck.door import Door
 from cartdeck.history import History
-from cartdeck.life import Tap
+from cartdeck.life import Tapping
 from cartdeck.policy import Action, SessionKey
 from cartdeck.request import Request
 from cartdeck.seating import Seating
@@ -27,7 +27,12 @@ class Pool:
     """All sessions of an engine. Everything runs on the loop's thread."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, *, on_peer_call: Callable[[Session, RequestReceived], None], tap: Tap
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        on_peer_call: Callable[[Session, RequestReceived], None],
+        tap: Tapping,
     ) -> None:
         self._settings = settings
         self._clock = clock

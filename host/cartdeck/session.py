@@ -15,7 +15,7 @@ from cartdeck.discovery import Cartridge
 from cartdeck.dispatch import Dispatch, Hearing
 from cartdeck.handshake import IdentityProbe
 from cartdeck.health import Health
-from cartdeck.life import Life, Tap
+from cartdeck.life import Life, Tapping
 from cartdeck.overdue import overdue
 from cartdeck.policy import SessionKey
 from cartdeck.process import Process
@@ -46,7 +46,7 @@ class SessionWatcher:
     """The cartridge calls a peer."""
     ended: Callable[["Session", CartdeckError | None], None]
     """It takes no more requests and its callers know; the error is None when it was asked to end."""
-    tap: Tap
+    tap: Tapping
     """Asked at the start, for one who wants to see its frames."""
 
 
