@@ -60,7 +60,7 @@ async def test_a_cancel_while_it_starts_is_answered_at_once(
             began = asyncio.get_running_loop().time()
             call.cancel()
             assert (await failure_of(call.collect())).code is Code.CANCELLED
-            assert asyncio.get_running_loop().time() - began < 0.2
+            assert asyncio.get_running_loop().time() - began < 0.5
         await wait_until(lambda: not engine.pool.sessions, limit_s=IN_TIME_S)
         assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=10)).text == "loaded"
 

@@ -122,7 +122,7 @@ async def test_a_grandchild_that_left_the_group_goes_with_its_cartridge(
     end: str,
 ) -> None:
     cap = foreign()
-    async with Engine(quick(call={"silence_s": 0.3 if end == "hang" else 20.0})) as engine:
+    async with Engine(quick(call={"silence_s": 1.0 if end == "hang" else 20.0})) as engine:
         grandchild = int((await engine.run(cap, {"how": "grandchild"}, timeout_s=10)).text)
         assert runs(grandchild)
         [session] = engine.pool.sessions
