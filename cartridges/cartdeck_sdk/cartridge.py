@@ -40,18 +40,18 @@ class Cartridge:
         """Register the handler of a cap: `async def` runs on the loop, `def` in a worker thread.
 
         `needs` names the arguments that the handler reads without looking for None: each must be required or have a
-        default in the manifest, else the cartridge does not start (INTERNAL names the cap and the argument).
+        default in the manifest, else the cartridge does not start (HANDLER_FAILED names the cap and the argument).
         """
         definition = next((cap for cap in self.manifest.caps if cap.alias == alias), None)
         if definition is None:
             served = ", ".join(cap.alias for cap in self.manifest.caps)
-            raise failure(Code.INTERNAL, f"{self.package} handles {alias}, but its manifest serves: {served}")
+            raise failure(Code.HANDLER_FAILED, f"{self.package} handles {alias}, but its manifest serves: {served}")
         for name in needs:
             argument = definition.arguments.get(name)
             if argument is None or not (argument.required or argument.has_default):
                 state = "does not define it" if argument is None else "gives it no default"
                 raise failure(
-                    Code.INTERNAL,
+                    Code.HANDLER_FAILED,
                     f"the handler of {alias} needs argument {name}, but the manifest {state}",
                     argument=name,
                 )
@@ -73,11 +73,12 @@ class Cartridge:
         return hook
 
     def check_complete(self) -> None:
-        """Each cap of the manifest has its handler, identity and discard the standard ones; INTERNAL names the rest."""
+        """Each cap of the manifest has its handler, identity and discard the standard ones. HANDLER_FAILED names those
+        that have none."""
         for cap in self.manifest.caps:
             standard = STANDARD_HANDLERS.get(cap.alias)
             if standard is not None and cap.alias not in self.registrations:
                 self.registrations[cap.alias] = Registration(cap, standard)
         missing = [cap.alias for cap in self.manifest.caps if cap.alias not in self.registrations]
         if missing:
-            raise failure(Code.INTERNAL, f"{self.package} has no handler for {', '.join(missing)}")
+            raise failure(Code.HANDLER_FAILED, f"{self.package} has no handler for {', '.join(missing)}.")

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from cartdeck_protocol.caps import CapDefinition, OutputDefinition
-from cartdeck_protocol.wire import Connection, Exchange, LocalProtocolError, OutStream, encode_item
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.wire import Connection, Exchange, OutStream, encode_item
 from cartdeck_sdk.keepalive import Report, run_reporting
 from cartdeck_sdk.log_queue import LogQueue
 
@@ -34,6 +35,11 @@ class Link(Protocol):
     def run_in_worker(self, function: Callable[[], T]) -> "Future[T]": ...
 
 
+def _author_mistake(message: str) -> CartdeckError:
+    """A handler that uses its output wrongly: the cartridge's author is told, not the caller blamed."""
+    return failure(Code.HANDLER_FAILED, message)
+
+
 class OutputStream:
     """One output: `write` for bytes, `item` for a sequence. Both wait while the reader is behind."""
 
@@ -48,13 +54,17 @@ class OutputStream:
     async def write(self, data: bytes | str) -> None:
         """Send bytes, or text as UTF-8. CANCELLED when the caller gave up."""
         if self._definition.is_sequence:
-            raise LocalProtocolError(f"output {self._definition.name or 'main'} is a sequence: use item()")
-        await self._send(data.encode() if isinstance(data, str) else bytes(data))
+            raise _author_mistake(f"output {self._definition.name or 'main'} is a sequence: use item()")
+        if isinstance(data, str):
+            data = data.encode()
+        elif not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]  # an author may pass anything
+            raise _author_mistake(f"write() takes text or bytes, found {type(data).__name__}")
+        await self._send(bytes(data))
 
     async def item(self, value: Any) -> None:
         """Send one item (bytes, text, numbers, lists, maps). CANCELLED when the caller gave up."""
         if not self._definition.is_sequence:
-            raise LocalProtocolError(f"output {self._definition.name or 'main'} is bytes: use write()")
+            raise _author_mistake(f"output {self._definition.name or 'main'} is bytes: use write()")
         await self._send(encode_item(value))
 
     async def _send(self, data: bytes) -> None:
@@ -111,7 +121,7 @@ class Output:
             definition = self._definition.outputs.get(name)
             if definition is None:
                 known = ", ".join(one or "(main)" for one in self._definition.outputs)
-                raise LocalProtocolError(f"{self._definition.alias} has no output {name!r}; it has: {known}")
+                raise _author_mistake(f"{self._definition.alias} has no output {name!r}; it has: {known}")
             found = self._outputs[name] = OutputStream(self._link, self._exchange, definition)
         return found
 

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, decode_value
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Exchange
 from cartdeck_sdk.received_stream import ReceivedStream
 
@@ -44,9 +44,9 @@ class Request:
     def __getitem__(self, name: str) -> Any:
         """The value; None for an argument that is optional, has no default and was not given.
 
-        UNKNOWN_ARGUMENT for a name that the cap does not define: a mistake in the handler.
+        HANDLER_FAILED for a name that the cap does not define: a mistake of the handler, not of its caller.
         """
-        argument = self._definition.argument(name)
+        argument = self._argument(name)
         if argument.name in self._values:
             return self._values[argument.name]
         default: Any = argument.default
@@ -58,7 +58,21 @@ class Request:
 
     def stream(self, name: str) -> ReceivedStream:
         """The chunks (or items) of a streamed argument, as they come. Empty when the caller gave none."""
-        return self._streams[self._definition.argument(name).name]
+        argument = self._argument(name)
+        if argument.name not in self._streams:
+            raise failure(
+                Code.HANDLER_FAILED,
+                f"the handler of {self.alias} streams the argument {name}, which is defined without is_stream or "
+                f"is_sequence; read it as request[{name!r}]",
+            )
+        return self._streams[argument.name]
+
+    def _argument(self, name: str) -> ArgumentDefinition:
+        try:
+            return self._definition.argument(name)
+        except CartdeckError as error:
+            message = f"the handler of {self.alias} reads an argument that its cap lacks: {error.message}"
+            raise failure(Code.HANDLER_FAILED, message) from None
 
     @property
     def is_cancelled(self) -> bool:

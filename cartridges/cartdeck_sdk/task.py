@@ -52,6 +52,7 @@ class HandlerTask:
         self._collected_bytes = 0
         self._streams: dict[int, ReceivedStream] = {}
         self._task: Task[None] | None = None
+        self._has_begun = False
         self._is_abandoned = False
         self._peer = Peer(host, exchange)
         self._request = Request(exchange, definition, self._peer)
@@ -167,6 +168,7 @@ class HandlerTask:
         self._task = self._host.loop.create_task(self._run(output))
 
     async def _run(self, output: Output) -> None:
+        self._has_begun = True
         exit_code: int | None = None
         error: CartdeckError | None = None
         try:
@@ -230,11 +232,15 @@ class HandlerTask:
         error = failure(Code.CANCELLED, reason)
         for stream in self._streams.values():
             stream.end(error)
-        if self._task is not None:
-            if iscoroutinefunction(self._handler):
+        if self._has_begun:
+            if self._task is not None and iscoroutinefunction(self._handler):
                 self._task.cancel()
-        elif self._exchange.is_open and not self._is_abandoned:
-            self._fail(error)
+            return
+        if self._task is not None:
+            self._task.cancel()  # before its first step: it will not run, and so not answer
+        if self._exchange.is_open and not self._is_abandoned:
+            self._host.connection.fail(self._exchange, error)
+            self._host.schedule_flush()
 
     def _fail(self, error: CartdeckError) -> None:
         """Before the handler ran, or beside it: the answer is this error."""

@@ -297,9 +297,9 @@ class Session:
     def _on_settled(self) -> None:
         if self._idle_waiters and not self.open_requests:
             self._wake_idle_waiters()
+        if self.state is State.READY and self._unanswered:
+            self._end_if_stuck()  # which may be the end of this session, and of its door
         if self.state is State.READY:
-            if self._unanswered:
-                self._end_if_stuck()
             self._watcher.request_ended(self)
 
     def _on_refused(self, event: wire.ConnectionRefused) -> None:

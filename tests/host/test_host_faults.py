@@ -71,6 +71,17 @@ async def test_a_death_in_the_first_call_after_its_answer_began_is_no_failed_sta
     assert (await engine.run("echo", {"data": b"next"}, timeout_s=10)).data == b"next"
 
 
+async def test_a_call_that_is_left_at_once_costs_no_process(engine: Engine) -> None:
+    await engine.run("echo", {"data": b"warm"}, timeout_s=10)
+    [session] = engine.pool.sessions
+    for _ in range(5):
+        async with engine.call("work", {"steps": 100}):
+            pass
+    assert (await engine.run("echo", {"data": b"next"}, timeout_s=10)).data == b"next"
+    assert engine.pool.sessions == [session]
+    assert session.is_open_to_new
+
+
 @pytest.mark.parametrize("status", [0, 3])
 async def test_an_exit_with_open_calls_is_a_death_whatever_its_status(engine: Engine, status: int) -> None:
     error = await failure_of(engine.run("misbehave", {"action": "exit", "amount": status}, timeout_s=10))

@@ -169,6 +169,16 @@ def test_a_cancel_is_answered_in_every_kind_of_wait(start: Start, action: str) -
     assert time.monotonic() - begun < 1.5
 
 
+@pytest.mark.parametrize("cap", ["cap:misbehave", "cap:echo", "cap:work"])
+def test_a_cancel_right_behind_its_request_is_answered(start: Start, cap: str) -> None:
+    driver = start()
+    arguments = {"cap:misbehave": {"action": b"stall"}, "cap:echo": {"data": b"x"}, "cap:work": {"steps": b"100"}}
+    exchange = driver.connection.request(cap, arguments[cap])
+    driver.connection.cancel(exchange, "at once")
+    assert driver.terminal(exchange).error.code is Code.CANCELLED
+    assert driver.call("cap:work", steps=1, seconds=0)[1] == b"1 steps done"
+
+
 def test_a_peer_call_is_asked_of_the_host_and_its_progress_is_mapped(start: Start) -> None:
     driver = start()
     exchange = driver.connection.request("cap:relay", {"cap": b"cap:peer", "data": b"hello"})
