@@ -21,6 +21,7 @@ from cartdeck.events import Event, Result
 from cartdeck.settings import Settings
 from cartdeck.stats import EngineStats
 from cartdeck.status import CapEntry, CartridgeStatus
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class BlockingCall:
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
         """Give the call up; it ends with CANCELLED. Does nothing after the end, or when the engine is closed."""
-        with contextlib.suppress(RuntimeError):  # the portal is closed, and the call with it
+        with contextlib.suppress(RuntimeError, CartdeckError):  # the portal is closed, and the call with it
             self._engine.on_loop(self._call.cancel, reason)
 
 
@@ -106,7 +107,7 @@ class BlockingEngine:
 
     def _open_portal(self) -> BlockingPortal:
         if self._portal is None:
-            raise RuntimeError("the engine is not open: use `with cartdeck.open() as engine`")
+            raise failure(Code.ABORTED, "the engine is not open: use `with cartdeck.open() as engine`")
         return self._portal
 
     # -- the engine's names

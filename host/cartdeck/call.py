@@ -13,6 +13,7 @@ from typing import Any, Self
 from cartdeck.arguments import prepare
 from cartdeck.events import End, Event, Log, Progress, Result
 from cartdeck.feeding import Feeding
+from cartdeck.given import checked_arguments, checked_timeout
 from cartdeck.intake import Incoming, Intake
 from cartdeck.request import Request
 from cartdeck.switch import Switch
@@ -37,7 +38,7 @@ class Call(Request):
         self,
         engine: Switch,
         cap: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, Any] | None,
         *,
         timeout_s: float | None,
         keep_bytes: int | None,
@@ -138,14 +139,16 @@ class Call(Request):
             raise RuntimeError("a call can be opened once")
         engine = self._engine
         engine.check_open()
+        self._timeout_s = checked_timeout(self._timeout_s)
+        arguments = checked_arguments(self._arguments)
         self._loop = engine.loop
-        route = engine.router.route_text(self._cap, self._arguments)
+        route = engine.router.route_text(self._cap, arguments)
         self._intake = Intake(
             keep_bytes=self._keep_bytes,
             log_lines=engine.settings.call.log_lines,
             cartridge=route.cartridge.name,
         )
-        engine.submit(self, route, prepare(route.definition, route.instance, self._arguments))
+        engine.submit(self, route, prepare(route.definition, route.instance, arguments))
         if self._timeout_s is not None and not self.is_answered:
             self._timer = engine.loop.call_later(self._timeout_s, self._on_timeout)
 

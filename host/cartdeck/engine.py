@@ -17,6 +17,7 @@ from cartdeck.clock import Clock
 from cartdeck.discovery import BrokenCartridge, Discovery, discover
 from cartdeck.events import Result
 from cartdeck.forward import Forward, parent_of
+from cartdeck.given import checked_arguments, checked_timeout
 from cartdeck.policy import SessionKey
 from cartdeck.pool import Pool
 from cartdeck.request import Request
@@ -116,7 +117,8 @@ class Engine:
         before = {cartridge.name: cartridge.manifest for cartridge in self._discovery.cartridges}
         # In a worker thread: it reads files, and may run a program that prints its manifest.
         self._discovery = await anyio.to_thread.run_sync(discover, self.settings)
-        self.router = Router(self._discovery.cartridges, self.settings.prefer)
+        unread = [broken.origin for broken in self._discovery.broken]
+        self.router = Router(self._discovery.cartridges, self.settings.prefer, unread=unread)
         for cartridge in self._discovery.cartridges:
             if before.get(cartridge.name, cartridge.manifest) != cartridge.manifest:
                 self.pool.reset(cartridge.name)
@@ -141,16 +143,16 @@ class Engine:
         """A call of `cap` (a URN, or an alias alone), to be used as `async with engine.call(...) as call`.
 
         Entering it routes and checks: what is wrong with the cap or an argument is raised there. `timeout_s` bounds
-        the whole call, waiting included. `keep_bytes` is how much of the output the result keeps.
+        the whole call, waiting included; None is no limit. `keep_bytes` is how much of the output the result keeps.
         """
         keep = self.settings.call.keep_bytes if keep_bytes is None and self._is_open else keep_bytes
-        return Call(self, cap, arguments or {}, timeout_s=timeout_s, keep_bytes=keep)
+        return Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=keep)
 
     async def run(
         self, cap: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> Result:
         """Run `cap` to its end and give its result, all of it. A caller that is cancelled cancels the call."""
-        call = Call(self, cap, arguments or {}, timeout_s=timeout_s, keep_bytes=None)
+        call = Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=None)
         call.begin()
         try:
             return await call.collect()
@@ -195,14 +197,15 @@ class Engine:
         """Start the session that a call of `target` (a cap, or a cartridge by its name) with these instance arguments
         would use, and wait until it is ready. The instance itself is loaded by the cartridge with its first call."""
         self.check_open()
-        route, prepared = self._instance_of(target, arguments or {})
+        limit_s = checked_timeout(timeout_s)
+        route, prepared = self._instance_of(target, checked_arguments(arguments))
         visit = Visit(self.loop)
         self.submit(visit, route, prepared)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(limit_s):
                 await visit.answer
         except TimeoutError:
-            raise failure(Code.TIMED_OUT, f"{visit.key} was not ready within {timeout_s:g} s") from None
+            raise failure(Code.TIMED_OUT, f"{visit.key} was not ready within {limit_s:g} s") from None
         finally:
             self.pool.leave(visit)
 
@@ -212,11 +215,12 @@ class Engine:
         Calls that are open there finish first. How many sessions there were.
         """
         self.check_open()
+        given = checked_arguments(arguments)
         keys = [session.key for session in self.pool.sessions]
-        if target is not None and self.router.of_cartridge(target) is not None and not arguments:
+        if target is not None and self.router.of_cartridge(target) is not None and not given:
             keys = [key for key in keys if key.cartridge == target]
         elif target is not None:
-            route, prepared = self._instance_of(target, arguments or {})
+            route, prepared = self._instance_of(target, given)
             keys = [SessionKey(route.cartridge.name, prepared.instance)]
         return await self.pool.unload(keys)
 

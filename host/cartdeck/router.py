@@ -40,6 +40,8 @@ def _routes_of(cartridge: Cartridge) -> Iterator[Route]:
 
 def parse_cap(text: str) -> CapUrn:
     """The cap that a caller names: a URN, or an alias alone. Raises BAD_ARGUMENT with the position of the fault."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers need not be type-checked
+        raise failure(Code.BAD_ARGUMENT, f"{text!r:.60} is no cap; expected text such as 'cap:echo'", argument="cap")
     if text[:4].lower() != "cap:":
         text = f"cap:{text}"
     try:
@@ -51,7 +53,9 @@ def parse_cap(text: str) -> CapUrn:
 class Router:
     """The caps of all cartridges found. Made anew when discovery ran again."""
 
-    def __init__(self, cartridges: Iterable[Cartridge], prefer: Sequence[str]) -> None:
+    def __init__(self, cartridges: Iterable[Cartridge], prefer: Sequence[str], *, unread: Sequence[str] = ()) -> None:
+        """`unread` says where cartridges are declared that could not be read: one of them may be the one wanted."""
+        self._unread = unread
         self.routes = [route for cartridge in cartridges for route in _routes_of(cartridge)]
         self._preference = {name: place for place, name in enumerate(prefer)}
         # A repeated request costs one dictionary look-up for what its text alone decides.
@@ -114,7 +118,12 @@ class Router:
             message += f" Near it: {', '.join(near)}."
         elif not self.routes:
             message += " No cartridge was found at all."
-        return failure(Code.NO_SUCH_CAP, message, details={"near": near})
+        details: dict[str, Any] = {"near": near}
+        if self._unread:
+            cartridges = "1 cartridge" if len(self._unread) == 1 else f"{len(self._unread)} cartridges"
+            message += f" {cartridges} could not be read: `cartdeck cartridges` says why."
+            details["unread"] = list(self._unread)
+        return failure(Code.NO_SUCH_CAP, message, details=details)
 
 
 def _fit(route: Route, arguments: Mapping[str, Any]) -> int:

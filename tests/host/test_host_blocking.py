@@ -1,10 +1,12 @@
 """The engine for callers that do not await: the same names, from any thread, and Ctrl-C."""
 
+import math
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,8 +77,36 @@ def test_load_unload_and_listing(quick: Callable[..., Settings]) -> None:
 
 def test_an_engine_that_is_not_open_says_so() -> None:
     engine = cartdeck.open()
-    with pytest.raises(RuntimeError, match="not open"):
-        engine.run("echo")
+    for ask in (lambda: engine.run("echo"), lambda: engine.call("echo").__enter__(), engine.caps):
+        with pytest.raises(CartdeckError, match="not open") as caught:
+            ask()
+        assert caught.value.code is Code.ABORTED
+
+
+@pytest.mark.parametrize("timeout_s", [-1, 0, math.nan, math.inf, "x", True, 10**400])
+def test_a_time_limit_that_is_none_is_refused_at_once(quick: Callable[..., Settings], timeout_s: Any) -> None:
+    with cartdeck.open(quick()) as engine:
+        for ask in (
+            lambda: engine.run("echo", {"data": "x"}, timeout_s=timeout_s),
+            lambda: engine.call("echo", {"data": "x"}, timeout_s=timeout_s).__enter__(),
+            lambda: engine.load("echo", timeout_s=timeout_s),
+        ):
+            with pytest.raises(CartdeckError, match="expected a number of seconds above 0") as caught:
+                ask()
+            assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "timeout_s")
+        assert all(not one.sessions for one in engine.cartridges())
+
+
+@pytest.mark.parametrize("arguments", ["hi", 5, ["data"], {5: "x"}, {b"data": "x"}])
+def test_arguments_that_are_no_mapping_of_names_are_refused(quick: Callable[..., Settings], arguments: Any) -> None:
+    with cartdeck.open(quick()) as engine:
+        for ask in (engine.run, engine.load, engine.unload):
+            with pytest.raises(CartdeckError, match="expected a") as caught:
+                ask("echo", arguments)
+            assert caught.value.code is Code.BAD_ARGUMENT
+        with pytest.raises(CartdeckError, match="expected text") as caught:
+            engine.run(5)  # type: ignore[arg-type]  # the point
+        assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "cap")
 
 
 INTERRUPTED = """

@@ -106,6 +106,13 @@ def test_an_unknown_cap_names_near_ones() -> None:
         route("cap:generate-text")
 
 
+def test_an_unknown_cap_tells_of_cartridges_that_could_not_be_read() -> None:
+    with pytest.raises(CartdeckError, match="1 cartridge could not be read: `cartdeck cartridges` says why") as caught:
+        Router([GGUF], (), unread=["the package mine"]).route_text("cap:mine", {})
+    assert caught.value.code is Code.NO_SUCH_CAP
+    assert caught.value.details["unread"] == ["the package mine"]
+
+
 def test_an_unavailable_cartridge_is_never_routed_to_and_names_its_remedy() -> None:
     absent = make("torch", tags=["torch"], missing=True)
     assert route("generate-text", GGUF, absent, model="hf:owner/name") == "gguf"
