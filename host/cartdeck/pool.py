@@ -240,8 +240,13 @@ class Pool:
         doors = [door for key in keys if (door := self.doors.get(key)) is not None]
         found = [(door, door.session) for door in doors if door.session is not None]
         for _, session in found:
-            session.is_unloading = True
-        await asyncio.gather(*(self._unload(door, session) for door, session in found))
+            session.unloaders += 1
+        try:
+            await asyncio.gather(*(self._unload(door, session) for door, session in found))
+        finally:
+            for _, session in found:
+                session.unloaders -= 1
+            self._settle()  # who gave up waiting leaves sessions that work, and maybe calls at their doors
         return len(found)
 
     async def _unload(self, door: Door, session: Session) -> None:

@@ -61,8 +61,8 @@ class Session:
         self.state = State.STARTING
         self.has_answered = False
         """It has ended a request, with a result or an error, or begun to answer one: it works."""
-        self.is_unloading = False
-        """It answers what is open and takes nothing more."""
+        self.unloaders = 0
+        """Those who wait for its end: until it comes, or they give up, it answers what is open and takes nothing more."""
         self.open_requests = 0
         self.used_at_s = 0.0
         """When its last request ended, on the loop's clock: the engine's is too coarse to tell who was used last."""
@@ -79,6 +79,8 @@ class Session:
         self._silent: set[Request] = set()
         """Those that gave no sign for too long and have not answered their CANCEL yet: the same, for as long. Who tries
         again at once would otherwise wait for the same silence."""
+        self._is_leaving = False
+        """It has said that it leaves."""
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._logged_strays = 0
         limits = wire.Limits(
@@ -166,7 +168,7 @@ class Session:
     @property
     def is_closed_to_new(self) -> bool:
         """It is on its way out, unless a late answer shows that it works after all."""
-        return self.is_unloading or bool(self._unanswered) or bool(self._silent)
+        return self._is_leaving or self.unloaders > 0 or bool(self._unanswered) or bool(self._silent)
 
     @property
     def holds_instance(self) -> bool:
@@ -304,7 +306,7 @@ class Session:
 
     def _on_refused(self, event: wire.ConnectionRefused) -> None:
         """It is about to leave, and says why: what came now would die with it."""
-        self.is_unloading = True
+        self._is_leaving = True
         self._life.on_last_words(event.error)
         self._loop.call_later(self._settings.stop.close_s, self.end, event.error)
 

@@ -185,6 +185,24 @@ async def test_load_starts_and_unload_ends_behind_the_open_calls(
         assert await engine.unload() == 0
 
 
+async def test_an_unload_whose_caller_gives_up_opens_the_session_again(quick: Callable[..., Settings]) -> None:
+    async with Engine(quick()) as engine:
+        pid = await hold(engine, "a")
+        busy = asyncio.create_task(hold(engine, "a", 0.3))
+        await asyncio.sleep(0.05)
+        unloads = [asyncio.create_task(engine.unload("shelf")) for _ in range(2)]
+        await asyncio.sleep(0)
+        late = asyncio.create_task(hold(engine, "a"))
+        await asyncio.sleep(0)
+        assert engine.pool.sessions[0].is_closed_to_new
+        unloads[0].cancel()
+        await asyncio.wait([unloads[0]])
+        assert engine.pool.sessions[0].is_closed_to_new, "the other one still waits for its end"
+        unloads[1].cancel()
+        assert await late == await busy == pid
+        assert await engine.unload() == 1
+
+
 async def test_unload_while_it_starts_waits_for_the_start(quick: Callable[..., Settings]) -> None:
     async with Engine(quick()) as engine:
         loading = asyncio.create_task(engine.load("cap:hold", {"item": "a"}))
