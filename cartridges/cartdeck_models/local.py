@@ -15,6 +15,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 SOURCE = "local"
 MAX_FILES = 10_000
+_EXPECTED = "Expected a model file, or the folder of one model."
 
 
 def obtain_local(text: str) -> Obtained:
@@ -36,11 +37,11 @@ def obtained_at(path: Path, *, source: str, said: str) -> Obtained:
     except OSError as error:
         raise _not_there(path, said, error) from None
     if stat.S_ISDIR(mode):
-        return Obtained(path, _files_under(path, said), source)
+        return Obtained(path, _files_under(path), source)
     if not stat.S_ISREG(mode):
         raise failure(
             Code.BAD_MODEL_FILE,
-            f"{path} is neither a file nor a folder. Expected a model file or a folder of them.",
+            f"{path} is neither a file nor a folder. {_EXPECTED}",
             argument="model",
         )
     if said.endswith("/"):
@@ -60,7 +61,7 @@ def _absolute(text: str) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 - resolves `..` by text and follows no link, unlike resolve()
 
 
-def _files_under(folder: Path, said: str) -> tuple[ObtainedFile, ...]:
+def _files_under(folder: Path) -> tuple[ObtainedFile, ...]:
     files: list[ObtainedFile] = []
     for root, folders, names in os.walk(folder, onerror=_raise_unreadable):
         folders.sort()
@@ -74,12 +75,12 @@ def _files_under(folder: Path, said: str) -> tuple[ObtainedFile, ...]:
                 files.append(ObtainedFile(path, found.st_size))
             if len(files) > MAX_FILES:
                 raise failure(
-                    Code.BAD_ARGUMENT,
-                    f"The folder {folder} holds more than {MAX_FILES} files. Expected the folder of one model.",
+                    Code.BAD_MODEL_FILE,
+                    f"{folder} is a folder with more than {MAX_FILES:,} files. {_EXPECTED}",
                     argument="model",
                 )
     if not files:
-        raise failure(Code.FILE_NOT_FOUND, f"The folder {folder} ({said!r}) holds no file.", argument="model")
+        raise failure(Code.FILE_NOT_FOUND, f"{folder} is a folder without a file. {_EXPECTED}", argument="model")
     return tuple(files)
 
 
@@ -100,6 +101,13 @@ def _not_there(path: Path, said: str, error: OSError) -> CartdeckError:
         names = sorted(entry.name for entry in parent.iterdir())
     except OSError:
         names = []
+    link = parent / missing
+    if missing in names and link.is_symlink():
+        return failure(
+            Code.FILE_NOT_FOUND,
+            f"{link} is a link to {link.readlink()}, and there is nothing. Mend it, or give the file's own path.",
+            argument="model",
+        )
     where = f"There is no {missing!r} in {parent}"
     hint = near_sentence(near_names(missing, names))
     forms = "" if said.startswith(("/", ".", "~")) else f" A model spec is {', '.join(FORMS[:-1])} or {FORMS[-1]}."

@@ -132,7 +132,7 @@ def _unreachable(spec: PypiSpec, reading: PipReading) -> CartdeckError | None:
 
 
 def _unknown(spec: PypiSpec, reading: PipReading, returncode: int) -> CartdeckError:
-    why = reading.first_error or (reading.tail[-1] if reading.tail else "it said nothing")
+    why = reading.first_error or reading.last_line or "it said nothing"
     ended = f"was ended by signal {-returncode}" if returncode < 0 else f"ended with exit code {returncode}"
     return _error(
         Code.DOWNLOAD_INTERRUPTED,
@@ -150,5 +150,5 @@ def _error(
     argument: str | None = None,
     details: dict[str, object] | None = None,
 ) -> CartdeckError:
-    details = {**(details or {}), "log": list(reading.tail)}
+    details = {**(details or {}), "log": list(reading.complaints)}
     return failure(code, message, phase=PHASE, argument=argument, details=details)

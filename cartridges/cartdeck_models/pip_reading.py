@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-TAIL_LINES = 40
+COMPLAINTS_KEPT = 5
 MAX_LINE_CHARACTERS = 600
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
@@ -29,7 +29,7 @@ _EXPECTED = re.compile(r"Expected sha256 ([0-9a-f]{64})")
 _GOT = re.compile(r"Got +([0-9a-f]{64})")
 _STATUS = re.compile(r"(\d{3}) (?:Client|Server) Error")
 _FIRST_ERROR = re.compile(r"(?:ERROR|error): (.*)")
-_NOISE = re.compile(r"Progress |Created temporary|Found link|Skipping link|File \"|Found index|.*build tracker")
+_COMPLAINT = re.compile(r"(?:ERROR|WARNING): (?!Exception:)")
 _CREDENTIALS = re.compile(r"//[^/\s@]+@")
 
 _FULL = ("No space left on device", "[Errno 28]", "Disk quota exceeded")
@@ -41,7 +41,10 @@ _TIMED_OUT = ("Read timed out", "ReadTimeoutError", "Connection timed out while 
 
 @dataclass(slots=True)
 class PipReading:
-    """The facts that the lines fed so far hold. `work` and `total` are bytes of the wheel; `total` 0 is unknown."""
+    """The facts that the lines fed so far hold. `work` and `total` are bytes of the wheel; `total` 0 is unknown.
+
+    `complaints` are the last errors and warnings: the rest is pip's debug output, for nobody who asked for a model.
+    """
 
     file_name: str | None = None
     work: int = 0
@@ -58,7 +61,8 @@ class PipReading:
     disk_full: bool = False
     cut: bool = False
     first_error: str | None = None
-    tail: deque[str] = field(default_factory=lambda: deque[str](maxlen=TAIL_LINES))
+    complaints: deque[str] = field(default_factory=lambda: deque[str](maxlen=COMPLAINTS_KEPT))
+    last_line: str | None = None
 
     def feed(self, raw: str) -> bool:
         """Take one line; True if it told of progress (or of a new attempt)."""
@@ -66,8 +70,9 @@ class PipReading:
         if match := _PROGRESS.fullmatch(line):
             self.work, self.total, self.note = int(match[1]), int(match[2]) or None, None
             return True
-        if not _NOISE.match(line):
-            self.tail.append(line[:MAX_LINE_CHARACTERS])
+        self.last_line = line[:MAX_LINE_CHARACTERS] or self.last_line
+        if _COMPLAINT.match(line):
+            self.complaints.append(line[:MAX_LINE_CHARACTERS])
         if match := _FILE.match(line):
             self.file_name = urlsplit(match[1]).path.rpartition("/")[2] or match[1]
             return True

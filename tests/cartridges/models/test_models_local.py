@@ -79,6 +79,20 @@ def test_a_missing_folder_on_the_way_is_named(tmp_path: Path) -> None:
     assert f"There is no 'model' in {tmp_path}. Near it: models" in error.message
 
 
+def test_a_link_to_nothing_is_told_from_a_name_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").symlink_to("gone.gguf")
+    (tmp_path / "models").symlink_to(tmp_path / "away")
+
+    for path, link, target in (
+        ("broken.gguf", "broken.gguf", "gone.gguf"),
+        ("models/x/y.gguf", "models", str(tmp_path / "away")),
+    ):
+        error = refused(str(tmp_path / path))
+        assert error.code is Code.FILE_NOT_FOUND
+        assert f"{tmp_path / link} is a link to {target}, and there is nothing" in error.message
+        assert "Near it" not in error.message
+
+
 def test_a_bare_word_also_says_what_a_spec_is() -> None:
     assert "A model spec is pypi:" in refused("gpt2-cartdeck-test").message
 

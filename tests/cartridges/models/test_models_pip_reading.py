@@ -60,6 +60,9 @@ def test_each_failure_of_pip_is_a_typed_error(version: str, case: str, tmp_path:
     code, named = CASES[case]
     assert error.code is code, error.message
     assert named in error.message
+    log = error.details.get("log", ())
+    assert len(log) <= 5
+    assert all(line.startswith(("ERROR: ", "WARNING: ")) for line in log)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -126,7 +129,7 @@ def test_credentials_of_an_index_never_show(tmp_path: Path) -> None:
 def test_what_is_kept_of_the_output_is_bounded() -> None:
     reading = PipReading()
     for number in range(10_000):
-        reading.feed(f"line {number} " + "x" * 5_000)
+        reading.feed(f"WARNING: line {number} " + "x" * 5_000)
 
-    assert len(reading.tail) == 40
-    assert max(len(line) for line in reading.tail) <= 600
+    assert len(reading.complaints) == 5
+    assert max(len(line) for line in reading.complaints) <= 600
