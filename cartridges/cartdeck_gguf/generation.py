@@ -50,6 +50,7 @@ class Generation:
         """
         self._started = time.monotonic()
         tokens = self._tokenize(model)
+        touch()
         model.context.watch(self.flag)
         model.context.clear()
         self._compute_prompt(model, tokens, touch)

@@ -5,7 +5,6 @@ It does not know caps. A request that gives up while it obtains or loads leaves 
 
 import asyncio
 import time
-from pathlib import Path
 
 from cartdeck_gguf.loading import LoadedModel, LoadSettings, import_engine, load
 from cartdeck_modelkit.owner import Owner
@@ -76,7 +75,7 @@ class Instance:
                 loaded = await run_load(
                     output,
                     path.name,
-                    _size_bytes(path),
+                    _size_bytes(self._obtained),
                     lambda report: self.owner.call(lambda: self._load_once(request, settings, lines, report)),
                 )
             except BaseException:
@@ -111,8 +110,11 @@ class Instance:
         return self._loaded
 
 
-def _size_bytes(path: Path) -> int:
+def _size_bytes(obtained: ObtainedModel) -> int:
+    """Of a folder, what its files take."""
     try:
-        return path.stat().st_size
+        if obtained.path.is_dir():
+            return sum(int(file.get("size_bytes") or 0) for file in obtained.files)
+        return obtained.path.stat().st_size
     except OSError:
         return 0

@@ -20,7 +20,7 @@ class GenerationReporter:
         self._generation = generation
         self._job = job
         self._first_position = 0
-        self._last: tuple[str, int] | None = None
+        self._last: tuple[str, int, int] | None = None
         self._last_s = float("-inf")
         self._tokens: InferenceReporter | None = None
 
@@ -50,8 +50,10 @@ class GenerationReporter:
             self._tokens.advance(generation.completion_tokens)
 
     def _count(self, phase: str, message: str, done: int, total: int, *, is_repeat: bool) -> None:
-        now, state = time.monotonic(), (phase, done)
-        is_news = state != self._last and (now - self._last_s >= SHORTEST_INTERVAL_S or phase == "queue")
-        if is_repeat or is_news or self._last is None:
+        now, state, last = time.monotonic(), (phase, done, total), self._last
+        is_due = phase == "queue" or now - self._last_s >= SHORTEST_INTERVAL_S
+        if is_repeat or last is None or total != last[2] or (state != last and is_due):
             self._last, self._last_s = state, now
-            self._output.progress(INFERENCE.base, message, phase=phase, work=done, total=total or None)
+            is_counted = total > 0  # the tokens of a prompt are not counted before its turn
+            work, whole = (done, total) if is_counted else (None, None)
+            self._output.progress(INFERENCE.base, message, phase=phase, work=work, total=whole)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from cartdeck import Data, End, Engine, Progress, Settings
+from cartdeck import Data, End, Engine, Log, Progress, Settings
 from cartdeck_protocol.errors import CartdeckError, Code
 
 pytestmark = pytest.mark.model
@@ -239,6 +239,51 @@ def test_what_is_no_model_is_a_typed_error_and_the_next_call_works(tmp_path: Pat
 
     def only_known(cap: str, path: Path) -> dict[str, Any]:
         return arguments_for(path) if cap == CAP else {"model": str(path)}
+
+    with_engine(use)
+
+
+def test_a_folder_with_one_model_stands_for_it_and_any_other_says_what_it_holds(
+    tmp_path: Path, write_gguf: WriteGguf
+) -> None:
+    content = write_gguf().read_bytes()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "README.md").write_text("About it.")
+
+    async def use(engine: Engine) -> None:
+        none = await error_of(engine, arguments_for(folder))
+        assert (none.code, "a folder without a GGUF file" in none.message) == (Code.BAD_MODEL_FILE, True)
+        (folder / "one.gguf").write_bytes(content)
+        events = await events_of(engine, arguments_for(folder))
+        sizes = {event.total for event in events if isinstance(event, Progress) and event.phase == "load"}
+        assert sizes <= {None, len(content) + len("About it.")}
+        assert isinstance(events[-1], End)
+        (folder / "two.gguf").write_bytes(content)
+        several = await error_of(engine, {"model": str(folder)}, "cap:model-info;gguf")
+        assert (several.code, several.details["files"]) == (Code.BAD_MODEL_FILE, ["one.gguf", "two.gguf"])
+        assert "one.gguf, two.gguf" in several.message
+
+    with_engine(use)
+
+
+def test_layers_for_a_gpu_that_is_not_there_are_a_warning_to_the_caller(write_gguf: WriteGguf) -> None:
+    async def use(engine: Engine) -> None:
+        events = await events_of(engine, arguments_for(write_gguf(), gpu_layers=1))
+        warnings = [event.message for event in events if isinstance(event, Log) and event.level == "warning"]
+        on_gpu = isinstance(events[-1], End) and events[-1].provenance["device"] == "gpu"
+        assert on_gpu or any("gpu-layers 1 has no effect" in line for line in warnings)
+
+    with_engine(use)
+
+
+def test_tokens_of_a_prompt_are_told_once_they_are_counted(write_gguf: WriteGguf) -> None:
+    async def use(engine: Engine) -> None:
+        events = await events_of(engine, arguments_for(write_gguf()))
+        steps = [event for event in events if isinstance(event, Progress) and event.phase == "prompt"]
+        told = [(step.work, step.total) for step in steps]
+        assert told
+        assert all(work is total is None or (work is not None and 0 <= work <= (total or 0)) for work, total in told)
 
     with_engine(use)
 

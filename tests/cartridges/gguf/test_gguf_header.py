@@ -59,7 +59,7 @@ def test_what_is_no_gguf_file_is_named_at_once(tmp_path: Path, content: bytes, f
 def test_a_directory_a_pipe_and_nothing_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "folder.gguf").mkdir()
     os.mkfifo(tmp_path / "pipe.gguf")
-    assert error_of(tmp_path / "folder.gguf").details["found"] == "a directory"
+    assert error_of(tmp_path / "folder.gguf").details["found"] == "a folder without a GGUF file"
     assert "pipe" in error_of(tmp_path / "pipe.gguf").details["found"]
     assert error_of(tmp_path / "missing.gguf").code is Code.FILE_NOT_FOUND
     assert error_of(tmp_path / "folder.gguf" / "a" / "b").code is Code.FILE_NOT_FOUND
@@ -155,6 +155,16 @@ def test_a_split_model_is_found_by_any_of_its_parts(write_gguf: WriteGguf) -> No
     parts = {"split.count": 3}
     paths = [write_gguf(f"m-0000{n}-of-00003.gguf", **parts, **{"split.no": n - 1}) for n in (1, 2, 3)]
     assert [header.path for header in read_model(paths[1])] == paths
+
+
+def test_a_folder_with_the_parts_of_one_split_model_stands_for_it(write_gguf: WriteGguf) -> None:
+    parts = {"split.count": 2}
+    paths = [write_gguf(f"m-0000{n}-of-00002.gguf", **parts, **{"split.no": n - 1}) for n in (1, 2)]
+    assert [header.path for header in read_model(paths[0].parent)] == paths
+    other = write_gguf("other.gguf")
+    error = error_of(other.parent)
+    assert error.code is Code.BAD_MODEL_FILE
+    assert error.details["found"] == "a folder with 2 GGUF models: m-00001-of-00002.gguf, other.gguf"
 
 
 def test_a_missing_part_of_a_split_model_is_named(write_gguf: WriteGguf) -> None:
