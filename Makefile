@@ -38,7 +38,7 @@ STAGE := @echo "make:"
 .PHONY: help demo test check bench setup setup-dev
 
 help:
-	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
+	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
 
 demo: setup
 	@$(BIN)/cartdeck demo $(ARGS)
@@ -64,7 +64,7 @@ setup-dev: $(STAMPS)/dev-$(EXTRAS)
 # An environment of ours, with a pip that knows dependency groups (an interpreter brings an old one).
 $(CONSTRAINTS): constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "cartdeck needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | tail -n 1)." \
+	  echo "cartdeck needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1)." \
 	    "Name another one: make PYTHON=python3.11" >&2; exit 1; }
 	@if [ ! -x $(BIN)/python ]; then \
 	  echo "make: creating $(VENV) with $$($(PYTHON) --version)"; \

@@ -113,7 +113,7 @@ def test_an_error_is_one_paragraph_and_an_exit_code(
     assert text.startswith("error: ")
     assert code in text
     assert all(word in text for word in words), text
-    assert "Traceback" not in text.partition("last lines")[0]
+    assert "Traceback" not in text.partition("last log lines")[0]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +164,34 @@ def test_a_full_disk_is_a_clear_error() -> None:
     assert done.returncode == 5, text
     assert "standard output failed: No space left on device" in text
     assert "INSUFFICIENT_STORAGE" in text
+
+
+def test_a_record_that_cannot_be_written_is_said_on_standard_error() -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [CARTDECK, "call", "echo", "--arg", "data=x", "--json", "--quiet"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 5
+    assert done.stderr.startswith(b"error: Writing to standard output failed: No space left on device.")
+
+
+def test_an_error_after_text_in_the_same_place_begins_a_line() -> None:
+    command = [CARTDECK, "call", "misbehave", "--arg", "action=exit", "--arg", "amount=7", "--quiet"]
+    together = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+    assert together.stdout.startswith(b"last words\nerror: ")
+    apart = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert apart.stdout == b"last words"
+    assert apart.stderr.startswith(b"error: ")
+
+
+def test_an_alias_whose_urn_lacks_its_name_is_found() -> None:
+    assert cartdeck("call", "identity", "--arg", "data=hi").stdout == b"hi"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_timeout_is_a_positive_number(seconds: str) -> None:
+    done = cartdeck("call", "echo", "--arg", "data=hi", "--timeout", seconds)
+    assert done.returncode == 2
+    assert b"expected a positive number of seconds" in done.stderr
 
 
 def test_a_full_disk_behind_out_is_a_clear_error() -> None:

@@ -1,6 +1,7 @@
 """How a command ends early: Ctrl-C, a reader that leaves, closed descriptors. Nothing may stay behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -60,6 +61,16 @@ def read_some(process: subprocess.Popen[bytes]) -> None:
     assert os.read(process.stdout.fileno(), 1)
 
 
+def wait_until_sigterm_is_caught(process: subprocess.Popen[bytes]) -> None:
+    """Python itself does not catch it: the command has taken its first step now."""
+    limit = time.monotonic() + PATIENCE_S
+    while time.monotonic() < limit:
+        caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+        if caught and int(caught[1], 16) >> (signal.SIGTERM - 1) & 1:
+            return
+        time.sleep(0.002)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_cancels_the_call_and_leaves_no_process(family: Family, number: signal.Signals) -> None:
     process = family.start(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -106,6 +117,32 @@ def test_a_second_ctrl_c_ends_at_once(family: Family) -> None:
     assert time.monotonic() - started < 1.0
     assert family.is_gone(within_s=2.0)
     process.communicate()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_command_starts_has_its_exit_code(
+    family: Family, number: signal.Signals, delay_s: float
+) -> None:
+    process = family.start(["generate", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until_sigterm_is_caught(process)
+    time.sleep(delay_s)
+    process.send_signal(number)
+    assert process.wait(PATIENCE_S) == 128 + number
+    _, errors = process.communicate()
+    assert errors == b""
+
+
+def test_many_signals_at_the_end_are_as_one(family: Family) -> None:
+    process = family.start(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    read_some(process)
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+    assert family.is_gone(within_s=2.0)
 
 
 def test_a_reader_that_leaves_ends_the_call_quietly(family: Family) -> None:

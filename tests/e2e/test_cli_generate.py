@@ -57,6 +57,19 @@ def test_a_prompt_may_come_from_standard_input() -> None:
     assert generate("-", "--max-tokens", "8", *GREEDY, stdin=FRANCE).stdout.startswith(" Paris")
 
 
+def test_one_newline_at_the_end_of_standard_input_is_not_of_the_prompt() -> None:
+    arguments = ["-", "--max-tokens", "1", *GREEDY, "--json"]
+    used = [
+        json.loads(generate(*arguments, stdin=f"{FRANCE}{end}").stdout)["provenance"]["usage"] for end in ("", "\n")
+    ]
+    assert used[0] == used[1]
+
+
+def test_a_number_that_is_none_is_refused_with_name_and_range() -> None:
+    done = generate(FRANCE, "--max-tokens", "five", status=2)
+    assert "max-tokens: found the text 'five', expected an integer from 1" in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [

@@ -81,6 +81,13 @@ def test_a_call_on_a_terminal_leaves_its_text_alone() -> None:
     assert lines == ["10 steps done"]
 
 
+def test_without_a_bar_the_text_still_ends_its_line_on_a_terminal() -> None:
+    script = f"'{CARTDECK}' call echo --arg data=hello --quiet; printf prompt"
+    assert screen_after(["bash", "-c", script]) == ["hello", "prompt"]
+    script = f"TERM=dumb '{CARTDECK}' call echo --arg data=hello 2>/dev/null; printf prompt"
+    assert screen_after(["bash", "-c", script]) == ["hello", "prompt"]
+
+
 def test_binary_output_is_not_thrown_at_a_terminal() -> None:
     lines = screen_after([CARTDECK, "call", "emit-items", "--arg", "count=1", "--arg", "size=2"])
     assert lines == ['{"base64": "eHg="}']

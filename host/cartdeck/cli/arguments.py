@@ -57,11 +57,14 @@ async def read_standard_input() -> AsyncGenerator[bytes]:
 
 
 def read_text(text: str, *, name: str) -> str:
-    """`text` itself, or all of standard input when it is `-`. Raises INVALID_TEXT for what is no UTF-8."""
+    """`text` itself, or all of standard input when it is `-`, without the one newline that ends its last line.
+
+    Raises INVALID_TEXT for what is no UTF-8.
+    """
     if text != "-":
         return text
     try:
-        return sys.stdin.buffer.read().decode()
+        return sys.stdin.buffer.read().decode().removesuffix("\n")
     except UnicodeDecodeError as error:
         found = f"byte {error.start} is {error.object[error.start]:#04x}"
         message = f"Standard input, read for {name}, is no UTF-8 text: {found}."

@@ -8,15 +8,14 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from cartdeck.cli.display import Display, PlainLines, Silence, State, harmless, is_shown, log_line
+from cartdeck.cli.display import Display, PlainLines, Silence, State, harmless, harmless_lines, is_shown, log_line
 from cartdeck.cli.json_log import JsonLines, JsonSilence, json_log
-from cartdeck.cli.output import STDOUT
+from cartdeck.cli.output import STANDARD_LINE, STDERR, STDOUT
 
 if TYPE_CHECKING:
     from cartdeck.call import Call
     from cartdeck.events import Log, Progress
 
-STDERR: Final = 2
 REFRESH_S: Final = 0.1
 
 ERASE_LINE: Final = b"\r\x1b[2K"
@@ -58,7 +57,9 @@ class TerminalBar:
             self.note(log_line(event))
 
     def note(self, text: str) -> None:
-        self._send(self._erasing() + self._text_end.end_line() + harmless(text).encode() + b"\n" + self._drawing())
+        self._send(
+            self._erasing() + self._text_end.end_line() + harmless_lines(text).encode() + b"\n" + self._drawing()
+        )
 
     def around(self, text: bytes) -> bytes:
         if not self._is_below:
@@ -71,6 +72,8 @@ class TerminalBar:
     def close(self) -> None:
         self._send(self._erasing() + self._text_end.end_line())
         self._is_drawn = False
+        if self._is_below:
+            STANDARD_LINE.was_ended()
 
     def _refresh(self, *, is_urgent: bool) -> None:
         if is_urgent or time.monotonic() - self._drawn_at > REFRESH_S:

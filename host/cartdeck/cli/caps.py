@@ -3,6 +3,7 @@
 It starts no cartridge: manifests say it all.
 """
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ def caps(
 
     Example: cartdeck caps generate-text
     """
+    from cartdeck.cli.cap_names import cap_named
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.render import json_line
     from cartdeck.discovery import discover
@@ -33,7 +35,8 @@ def caps(
     settings = load_settings()
     found = discover(settings)
     if cap is not None:
-        route = Router(found.cartridges, settings.prefer).route(parse_cap(cap), {})
+        named = cap_named(cap, [one for cartridge in found.cartridges for one in cartridge.manifest.caps])
+        route = Router(found.cartridges, settings.prefer).route(parse_cap(named), {})
         record = cap_record(route.definition, [route.cartridge])
         print_text(json_line(record) if as_json else explanation(route.definition, route.cartridge))
     elif as_json:
@@ -87,17 +90,27 @@ def argument_facts(argument: "ArgumentDefinition") -> str:
     """What a caller must know of the argument, in one line."""
     facts = ["required"] if argument.required else []
     if argument.has_default:
-        facts.append(f"default {argument.default}")
-    if argument.minimum is not None or argument.maximum is not None:
-        lowest = "" if argument.minimum is None else f"{argument.minimum:g}"
-        facts.append(f"{lowest} to {'' if argument.maximum is None else f'{argument.maximum:g}'}".strip())
+        facts.append(f"default {spelt(argument.default)}")
+    if argument.minimum is not None and argument.maximum is not None:
+        facts.append(f"{spelt(argument.minimum)} to {spelt(argument.maximum)}")
+    elif argument.minimum is not None:
+        facts.append(f"at least {spelt(argument.minimum)}")
+    elif argument.maximum is not None:
+        facts.append(f"at most {spelt(argument.maximum)}")
     if argument.choices:
-        facts.append(" | ".join(str(choice) for choice in argument.choices))
+        facts.append(" | ".join(spelt(choice) for choice in argument.choices))
     if argument.is_sequence:
         facts.append("a sequence")
     if argument.is_instance:
         facts.append("another value starts another process")
     return ", ".join(facts)
+
+
+def spelt(value: Any) -> str:
+    """A value as a caller would write it: text bare, whole numbers without a fraction, the rest as JSON."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _indented(text: str) -> list[str]:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cartdeck.cli.output import HARMLESS
+from cartdeck.cli.output import HARMLESS, STANDARD_LINE
 
 if TYPE_CHECKING:
     from cartdeck.call import Call
@@ -32,7 +32,7 @@ class Display(Protocol):
     def log(self, event: "Log") -> None: ...
 
     def note(self, text: str) -> None:
-        """Shows one line that stays."""
+        """Shows a line that stays, or several."""
         ...
 
     def tick(self) -> None:
@@ -147,7 +147,10 @@ class PlainLines:
     def say(self) -> None:
         """Shows the state as a line."""
         state = self._state
-        words = [f"{state.fraction:4.0%} {state.phase}", *(part for part in (state.message, state.amount) if part)]
+        words = [
+            f"{state.fraction:4.0%} {state.phase}",
+            *(part for part in (harmless(state.message), state.amount) if part),
+        ]
         self.note(": ".join(words[:2]) + "".join(f" ({part})" for part in words[2:]))
 
     def log(self, event: "Log") -> None:
@@ -156,7 +159,7 @@ class PlainLines:
 
     def note(self, text: str) -> None:
         with contextlib.suppress(OSError):  # whoever read standard error has gone; the work goes on
-            print(harmless(text), file=sys.stderr, flush=True)
+            print(STANDARD_LINE.leave() + harmless_lines(text), file=sys.stderr, flush=True)
 
     def around(self, text: bytes) -> bytes:
         return text
@@ -171,8 +174,16 @@ def is_shown(level: str, least: str) -> bool:
 
 
 def log_line(event: "Log") -> str:
-    return f"{event.cartridge}: {event.level}: {event.message}"
+    """The line of the log; more lines of one message, as of a traceback, are set in below it."""
+    first, *more = event.message.rstrip().splitlines() or [""]
+    return "\n".join([f"{event.cartridge}: {event.level}: {first}", *(f"    {line}" for line in more)])
+
+
+def harmless_lines(text: str) -> str:
+    """The text without what a terminal would obey; its lines stay."""
+    return text.translate(HARMLESS)
 
 
 def harmless(text: str) -> str:
-    return text.translate(HARMLESS).replace("\n", " ")
+    """The text as one line, without what a terminal would obey."""
+    return harmless_lines(text).replace("\n", " ")

@@ -1,6 +1,7 @@
 """Owns `cartdeck generate`: text from a prompt.
 
-It knows no default and no range: an option that is not given is not sent, and the cap's definition decides.
+It knows no default, no range and no type: an option that is given is sent as it is spelt, and the cap's definition
+decides.
 """
 
 from typing import Annotated, Any
@@ -18,21 +19,38 @@ CAP = "cap:generate-text"
 
 
 def generate(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to continue; - reads standard input.")],
+    prompt: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROMPT", help="The text to continue; - reads standard input, less one newline at its end."
+        ),
+    ],
     model: Annotated[str | None, typer.Option(metavar="SPEC", help="Which model: a path, package: or pypi:.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop after so many tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 takes the likeliest token; more is more varied.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Choose among so many likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Choose among tokens that hold this much probability.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Leave out tokens below this part of the likeliest.")] = None,
-    repeat_penalty: Annotated[float | None, typer.Option(help="Above 1, repeating becomes less likely.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    max_tokens: Annotated[str | None, typer.Option(metavar="INTEGER", help="Stop after so many tokens.")] = None,
+    temperature: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="0 takes the likeliest token; more is more varied.")
+    ] = None,
+    top_k: Annotated[str | None, typer.Option(metavar="INTEGER", help="Choose among so many likeliest tokens.")] = None,
+    top_p: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Choose among tokens that hold this much probability.")
+    ] = None,
+    min_p: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Leave out tokens below this part of the likeliest.")
+    ] = None,
+    repeat_penalty: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Above 1, repeating becomes less likely.")
+    ] = None,
+    seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="The same seed gives the same text.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be repeated.")
     ] = None,
-    context_size: Annotated[int | None, typer.Option(help="Tokens that the model keeps in view.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads to compute with.")] = None,
-    gpu_layers: Annotated[int | None, typer.Option(help="Layers to put on the GPU; -1 for all.")] = None,
+    context_size: Annotated[
+        str | None, typer.Option(metavar="INTEGER", help="Tokens that the model keeps in view.")
+    ] = None,
+    threads: Annotated[str | None, typer.Option(metavar="INTEGER", help="Threads to compute with.")] = None,
+    gpu_layers: Annotated[
+        str | None, typer.Option(metavar="INTEGER", help="Layers to put on the GPU; -1 for all.")
+    ] = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
     out: Out = None,

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from cartdeck.cli.display import PlainLines, Silence, is_shown
+from cartdeck.cli.output import STANDARD_LINE
 
 if TYPE_CHECKING:
     from cartdeck.call import Call
@@ -50,7 +51,7 @@ class JsonLog:
             "message": message,
             **more,
         }
-        line = json.dumps(record, ensure_ascii=False, default=str) + "\n"
+        line = STANDARD_LINE.leave() + json.dumps(record, ensure_ascii=False, default=str) + "\n"
         with self._lock, contextlib.suppress(OSError):  # whoever read standard error has gone; the work goes on
             sys.stderr.write(line)
             sys.stderr.flush()

@@ -1,147 +1,34 @@
-"""Owns the command `cartdeck`: its commands, and how one ends: an exit code, and an error as one clear paragraph.
+"""Owns the console command's first and last steps: signals, the standard descriptors, and how the process ends.
 
-It does not know what the commands do; it loads none of the engine, so that --help is quick.
+It does not know the commands, and loads them only when a signal already has its exit code.
 """
 
 import contextlib
 import os
 import sys
-import threading
-import traceback
-from typing import Annotated, Final, cast
 
-import typer
-
-from cartdeck import __version__
-from cartdeck.cli import call, caps, cartridges, config, demo, generate, trace
-from cartdeck.cli.endings import Interrupted, ReaderGone
-from cartdeck.cli.exit_codes import ExitCode, exit_code
-from cartdeck_protocol.errors import CartdeckError, Code, failure
-
-TRACEBACK_VARIABLE: Final = "CARTDECK_TRACEBACK"
-# Typer exports only the subclasses of what it raises for wrong usage.
-USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__mro__[1])
-
-app = typer.Typer(
-    name="cartdeck",
-    rich_markup_mode=None,  # rich would double the time that --help takes
-    pretty_exceptions_enable=False,
-    help="Run machine-learning models as cartridges: separate processes with typed caps.",
-    epilog='Example: cartdeck generate "The capital of France is" --max-tokens 16',
-)
-app.command("demo")(demo.demo)
-app.command("generate")(generate.generate)
-app.command("call")(call.call)
-app.command("caps")(caps.caps)
-app.command("trace")(trace.trace)
-app.add_typer(cartridges.app, name="cartridges")
-app.add_typer(config.app, name="config")
-
-
-def _show_version(is_asked: bool) -> None:
-    if is_asked:
-        typer.echo(f"cartdeck {__version__}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def cartdeck(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-    log_json: Annotated[
-        bool, typer.Option("--log-json", help="Write progress, log and errors to standard error as JSON lines.")
-    ] = False,
-) -> None:
-    if log_json:
-        from cartdeck.cli.json_log import start_json_log
-
-        start_json_log()
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+from cartdeck.cli.endings import end_at_signals, ignore_signals
 
 
 def main() -> int:
     """The console command. Every end has an exit code, and no traceback reaches a user."""
     if sys.platform == "win32":
         sys.exit("cartdeck runs on Linux and macOS; on Windows, use it inside WSL.")
+    end_at_signals()
     _open_standard_descriptors()
+    import threading
+
+    from cartdeck.cli.commands import run
+
     status = run(as_json="--json" in sys.argv)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    ignore_signals()  # the rest takes no time, and the interpreter would answer one with a traceback
     if threading.active_count() > 1:
         # A thread still waits for standard input, or for a reader of standard output: nobody waits for it.
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
         os._exit(status)
     return status
-
-
-def run(*, as_json: bool) -> int:
-    """Runs the command that the arguments name; its exit code."""
-    try:
-        app(prog_name="cartdeck", standalone_mode=False)
-        status = ExitCode.DONE
-    except CartdeckError as error:
-        status = _end_with(error, exit_code(error), as_json=as_json)
-    except USAGE_ERROR as error:
-        status = _end_with(_wrong_usage(error), ExitCode.BAD_ARGUMENTS, as_json=as_json)
-    except Interrupted as interruption:
-        error = failure(Code.CANCELLED, "A signal cancelled the call.")
-        status = _end_with(error, ExitCode(128 + interruption.number), as_json=as_json)
-    except (KeyboardInterrupt, typer.Abort):  # while no call ran
-        status = ExitCode.INTERRUPTED
-    except (ReaderGone, BrokenPipeError):
-        status = _leave_quietly()
-    except Exception as error:  # the last edge, for what nobody foresaw
-        status = _end_with(_fault(error), ExitCode.FAULT, as_json=as_json)
-    return status
-
-
-def _end_with(error: CartdeckError, status: ExitCode, *, as_json: bool) -> ExitCode:
-    """Shows the error: a record on standard output, or a paragraph on standard error, or a line of its JSON log."""
-    from cartdeck.cli.json_log import json_log
-    from cartdeck.cli.output import StandardOutput
-    from cartdeck.cli.render import error_record, error_text, json_line
-
-    try:
-        if as_json:
-            StandardOutput().write(json_line(error_record(error, status)).encode())
-        elif (log := json_log()) is not None:
-            log.write("error", error.message, **error_record(error, status))
-        else:
-            sys.stderr.write(error_text(error))
-            sys.stderr.flush()
-    except ReaderGone:
-        _leave_quietly()
-    except (OSError, ValueError, CartdeckError):
-        pass  # nobody can be told: the exit code speaks
-    return status
-
-
-def _wrong_usage(error: Exception) -> CartdeckError:
-    """Typer's complaint as an error of ours, with the command whose --help explains it."""
-    message = str(getattr(error, "message", error)).strip().rstrip(".")
-    described = getattr(error, "format_message", None)
-    if callable(described):
-        message = str(described()).strip().rstrip(".")
-    context = getattr(error, "ctx", None)
-    command = getattr(context, "command_path", "cartdeck")
-    return failure(Code.BAD_ARGUMENT, f"{message}. `{command} --help` shows what there is.")
-
-
-def _fault(error: Exception) -> CartdeckError:
-    if os.environ.get(TRACEBACK_VARIABLE):
-        traceback.print_exception(error)
-    what = f"unexpected {type(error).__name__}: {error}; this is a fault of cartdeck {__version__}"
-    return failure(Code.INTERNAL, f"{what}. {TRACEBACK_VARIABLE}=1 shows where it is.")
-
-
-def _leave_quietly() -> ExitCode:
-    """Nobody reads standard output: what is still buffered must not fail when the interpreter flushes it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    return ExitCode.READER_GONE
 
 
 def _open_standard_descriptors() -> None:

@@ -3,13 +3,26 @@
 It does not know what the commands do with them.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from cartdeck_protocol.errors import Code, failure
+
+
+def _check_timeout(seconds: float | None) -> float | None:
+    """Raises BAD_ARGUMENT for a time that never comes, or has passed already."""
+    if seconds is not None and not 0 < seconds < math.inf:
+        message = f"--timeout is {seconds:g}; expected a positive number of seconds."
+        raise failure(Code.BAD_ARGUMENT, message, argument="--timeout")
+    return seconds
+
+
 Timeout: TypeAlias = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", help="End the call after this time.")
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", help="End the call after this time.", callback=_check_timeout),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON record instead of text.")]
 Out: TypeAlias = Annotated[

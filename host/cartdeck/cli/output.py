@@ -17,6 +17,7 @@ from cartdeck.cli.endings import ReaderGone
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 STDOUT: Final = 1
+STDERR: Final = 2
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # A terminal obeys control characters: text of a model may not move the cursor, rename the window or type for the user.
 HARMLESS: Final = {code: None if code == 0x0D else 0xFFFD for code in (*range(0x20), *range(0x7F, 0xA0))}
@@ -57,6 +58,47 @@ class StandardOutput:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+class StandardLine:
+    """Whether the text on standard output has ended its last line, for what is shown after it in the same place."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+
+    def follow(self, text: bytes) -> None:
+        """`text` goes to standard output."""
+        if text:
+            self._is_open = not text.endswith(b"\n")
+
+    def was_ended(self) -> None:
+        """Somebody else has ended the line: the bar does."""
+        self._is_open = False
+
+    def end_on_terminal(self) -> None:
+        """Ends the line on a terminal, where the shell's prompt would stick to it; a pipe gets every byte as it was."""
+        if self._is_open and os.isatty(STDOUT):
+            self._is_open = False
+            with contextlib.suppress(OSError):  # the terminal has gone
+                os.write(STDOUT, b"\n")
+
+    def leave(self) -> str:
+        """What standard error must write first to begin a line: a newline, where it goes to the same place."""
+        if not self._is_open or not _is_same_place(STDOUT, STDERR):
+            return ""
+        self._is_open = False
+        return "\n"
+
+
+STANDARD_LINE: Final = StandardLine()
+"""There is one standard output."""
+
+
+def _is_same_place(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
 
 
 class FileOutput:

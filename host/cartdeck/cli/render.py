@@ -11,7 +11,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cartdeck.cli.display import harmless
-from cartdeck_protocol.errors import CartdeckError
+from cartdeck_protocol.errors import CartdeckError, Code
 
 if TYPE_CHECKING:
     from cartdeck.events import Result
@@ -19,22 +19,31 @@ if TYPE_CHECKING:
 LOG_KEYS: Final = ("log", "stderr")
 """Details that hold a cartridge's last lines: shown as lines below the paragraph."""
 WIDEST: Final = 100
+LOG_LINES_SHOWN: Final = 5
+LOG_LINE_WIDEST: Final = 200
+"""So that the paragraph stays in sight on a terminal of 24 lines; `--json` has them all."""
+SELF_EXPLAINING: Final = frozenset({Code.CANCELLED, Code.BAD_ARGUMENT, Code.UNKNOWN_ARGUMENT, Code.MISSING_ARGUMENT})
+"""Codes whose remedy says no more than to do what the message says, or nothing at all."""
 
 
 def error_text(error: CartdeckError) -> str:
-    """The error as one paragraph: what happened, its code, where, and what to do next; then the log's last lines."""
+    """The error as one paragraph: what happened, its code, where, what to do next; then the log's last few lines."""
     where = [error.code_name]
     if error.phase:
         where.append(f"phase {error.phase}")
     if error.argument and error.argument not in error.message:
         where.append(f"argument {error.argument}")
     parts = [_sentence(error.message), f"[{', '.join(where)}]"]
-    if error.remedy:
+    if error.remedy and error.code not in SELF_EXPLAINING:
         parts.append(error.remedy)
     text = paragraph("error: " + " ".join(parts))
     lines = _log_lines(error)
     if lines:
-        text += "The cartridge's last lines:\n" + "".join(f"    {harmless(line)}\n" for line in lines)
+        left_out = len(lines) - LOG_LINES_SHOWN
+        text += (
+            f"Its last log lines ({left_out} before them are not shown):\n" if left_out > 0 else "Its last log lines:\n"
+        )
+        text += "".join(f"    {_shortened(harmless(line))}\n" for line in lines[-LOG_LINES_SHOWN:])
     return text
 
 
@@ -96,6 +105,10 @@ def paragraph(text: str) -> str:
 def _sentence(message: str) -> str:
     message = message.strip()
     return message if message.endswith((".", "!", "?")) else message + "."
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LOG_LINE_WIDEST else line[: LOG_LINE_WIDEST - 1] + "…"
 
 
 def _log_lines(error: CartdeckError) -> list[str]:

@@ -4,7 +4,6 @@ It does not know which command made the call, nor what is printed when it fails.
 """
 
 import os
-import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ import anyio
 import anyio.to_thread
 
 from cartdeck.cli.bar import open_display
+from cartdeck.cli.cap_names import cap_named
 from cartdeck.cli.display import Display
-from cartdeck.cli.endings import Interrupted
-from cartdeck.cli.output import Output, StandardOutput, TerminalText, open_output
+from cartdeck.cli.endings import SIGNALS, Interrupted, end_at_signals
+from cartdeck.cli.output import STANDARD_LINE, Output, StandardOutput, TerminalText, open_output
 from cartdeck.cli.render import json_line, result_record
 from cartdeck.engine import Engine
 from cartdeck.events import Data, End, Event, Log, Progress, Result
@@ -48,12 +48,12 @@ def run_call(cap: str, arguments: Mapping[str, Any], options: CallOptions) -> No
     """
 
     async def work() -> None:
-        display = open_display(is_quiet=options.is_quiet, is_verbose=options.is_verbose)
-        async with Engine() as engine, shown(display):
-            await make_call(engine, cap, arguments, options=options, output=output, display=display)
+        with open_output(options.out, force=options.force) as output:
+            display = open_display(is_quiet=options.is_quiet, is_verbose=options.is_verbose)
+            async with Engine() as engine, shown(display):
+                await make_call(engine, cap, arguments, options=options, output=output, display=display)
 
-    with open_output(options.out, force=options.force) as output:
-        run_interruptible(work)
+    run_interruptible(work)
 
 
 async def make_call(
@@ -72,6 +72,7 @@ async def make_call(
     """
     is_streamed = not (options.as_json and isinstance(output, StandardOutput))
     keep_bytes = KEEP_BYTES if options.as_json else 0
+    cap = cap_named(cap, [one for status in engine.cartridges() for one in status.cartridge.manifest.caps])
     call = engine.call(cap, arguments, timeout_s=options.timeout_s, keep_bytes=keep_bytes)
     display.begin(cap, call)
     async with call:
@@ -125,7 +126,11 @@ class EventWriter:
         if data:
             data, self._lead = self._lead + data, b""
         if self._terminal_text is not None:
-            data = self._display.around(self._terminal_text.feed(data, is_last=is_last))
+            data = self._terminal_text.feed(data, is_last=is_last)
+        if isinstance(self._output, StandardOutput):
+            STANDARD_LINE.follow(data)
+        if self._terminal_text is not None:
+            data = self._display.around(data)
         if data:
             # In a thread: a reader that pauses (`| less`) stops this call, not the engine's clocks and heartbeats.
             await in_thread(self._output.write, data)
@@ -146,6 +151,7 @@ async def shown(display: Display) -> AsyncGenerator[None]:
         except BaseException as error:  # carried out bare: a task group would wrap it
             failed = error
         display.close()
+        STANDARD_LINE.end_on_terminal()
         tasks.cancel_scope.cancel()
     if failed is not None:
         raise failed
@@ -185,10 +191,13 @@ async def _run_interruptible(work: Callable[[], Awaitable[Outcome]]) -> Outcome:
 async def _watch_signals(
     scope: anyio.CancelScope, interruption: list[int], *, task_status: anyio.abc.TaskStatus[None]
 ) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for number in signals:
-            if interruption:
-                os._exit(128 + number)  # the kernel ends the cartridges with their parent
-            interruption.append(number)
-            scope.cancel()
+    try:
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
+            task_status.started()
+            async for number in signals:
+                if interruption:
+                    os._exit(128 + number)  # the kernel ends the cartridges with their parent
+                interruption.append(number)
+                scope.cancel()
+    finally:
+        end_at_signals()  # the receiver leaves Python's own handlers behind, and they raise

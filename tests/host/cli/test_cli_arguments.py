@@ -41,7 +41,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("grüß\n".encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("grüß\n\n".encode())))
     assert read_text("-", name="prompt") == "grüß\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"bytes")))
     parsed = parse_arguments(["data=@-"])

@@ -54,5 +54,14 @@ def test_log_lines_are_shown_from_their_level_on(capsys: pytest.CaptureFixture[s
     assert is_shown("strange", "error")
 
 
+def test_the_lines_of_a_traceback_stay_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    PlainLines().log(Log("error", "Traceback:\n  File\x1b[2J\nValueError: x\n", "gguf"))
+    assert capsys.readouterr().err.splitlines() == [
+        "gguf: error: Traceback:",
+        "      File\ufffd[2J",
+        "    ValueError: x",
+    ]
+
+
 def test_a_message_is_one_harmless_line() -> None:
     assert harmless("a\nb\r\x07c") == "a b\ufffdc"

@@ -34,7 +34,21 @@ def test_an_error_is_a_paragraph_with_message_code_place_and_remedy() -> None:
 
 def test_an_error_of_a_dead_process_shows_its_last_lines() -> None:
     text = error_text(failure(Code.CARTRIDGE_DIED, "gguf died", details={"log": ["loading", "ggml_abort: \x1b[2J"]}))
-    assert "The cartridge's last lines:\n    loading\n    ggml_abort: \ufffd[2J\n" in text
+    assert "\nIts last log lines:\n    loading\n    ggml_abort: \ufffd[2J\n" in text
+
+
+def test_of_many_log_lines_a_few_are_shown_and_the_rest_counted() -> None:
+    log = [f"line {number} " + "x" * 1000 for number in range(40)]
+    text = error_text(failure(Code.CARTRIDGE_DIED, "gguf died", details={"log": log}))
+    heading, *shown = text[text.index("Its last") :].splitlines()
+    assert heading == "Its last log lines (35 before them are not shown):"
+    assert [line.split()[1] for line in shown] == ["35", "36", "37", "38", "39"]
+    assert sum(1 + len(line) // 80 for line in text.splitlines()) < 24
+
+
+@pytest.mark.parametrize("code", [Code.CANCELLED, Code.BAD_ARGUMENT])
+def test_a_remedy_that_says_nothing_new_is_left_out(code: Code) -> None:
+    assert error_text(failure(code, "It is so")) == f"error: It is so. [{code}]\n"
 
 
 def test_an_error_record_holds_what_the_wire_holds_and_the_exit_code() -> None:
