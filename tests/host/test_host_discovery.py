@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import cartdeck
 from cartdeck import Settings
 from cartdeck.discovery import BrokenCartridge, discover
 from cartdeck_protocol.caps import build_manifest
-from cartdeck_protocol.errors import Code
+from cartdeck_protocol.errors import CartdeckError, Code
 
 MANIFEST = build_manifest(
     'name = "mine"\nversion = "1.0.0"\ntitle = "T"\ndescription = "D"\ncaps = ["model-info"]\nholds_instances = true\n'
@@ -102,6 +103,18 @@ def test_a_broken_declaration_is_reported(
     assert one.error.code is code
     assert words in one.error.message
     assert any(found.name == "echo" for found in discover(quick()).cartridges)
+
+
+def test_a_cap_that_nobody_serves_is_refused_with_the_cartridges_that_could_not_be_read(
+    quick: Callable[..., Settings], folder: Path
+) -> None:
+    (folder / "cartridge.toml").write_text('command = ["sh"]\nmanifest = "absent.json"', "utf-8")
+    with (
+        cartdeck.open(quick()) as engine,
+        pytest.raises(CartdeckError, match="1 cartridge could not be read") as caught,
+    ):
+        engine.run("cap:mine")
+    assert caught.value.details["unread"] == [str(folder / "cartridge.toml")]
 
 
 def test_a_name_that_is_taken_stays_with_the_first(quick: Callable[..., Settings], folder: Path) -> None:
