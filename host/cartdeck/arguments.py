@@ -4,21 +4,25 @@ It does not know sessions or frames. All that can be checked is checked before a
 ranges, files that are not there.
 """
 
+import os
+import stat
 from collections.abc import AsyncIterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, cast
 
 from cartdeck.instance import InstanceForm
-from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, ValueKind, encode_value
-from cartdeck_protocol.errors import Code, failure
-from cartdeck_protocol.wire import Limits
+from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, ValueKind, check_value, encode_value
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.wire import Limits, encode_item
 
 INLINE_BYTES: Final = Limits().inline_arguments
 _PATH_TAGS: Final = frozenset({"model-spec", "file-path"})
 """Media tags of text that names a file: a Path stands for its text there, not for what it holds."""
 _PLAIN: Final = frozenset({str, bytes, int, float, bool})
 _STREAMED_KINDS: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES, ValueKind.JSON})
+_SMALL_SEQUENCE: Final = 64
+"""A list of at most so many items is checked and encoded at once: a task costs more than that."""
 
 
 @dataclass(slots=True)
@@ -27,6 +31,8 @@ class ArgumentStream:
 
     definition: ArgumentDefinition
     source: Any
+    items: list[bytes] | None = None
+    """The items of a short list or a single one, checked and encoded: nothing is left that could go wrong."""
 
 
 @dataclass(slots=True)
@@ -56,9 +62,16 @@ def prepare(definition: CapDefinition, instance: InstanceForm, arguments: Mappin
             continue
         if one.name in inline or (streams and any(stream.definition is one for stream in streams)):
             raise failure(Code.BAD_ARGUMENT, f"{one.name} is given twice, by both of its names", argument=one.name)
-        encoded = _encode_whole(one, value)
+        try:
+            encoded = _encode_whole(one, value)
+            items = _encode_items(one, value) if one.is_sequence else None
+        except CartdeckError:
+            raise
+        except Exception as error:  # a value with methods of its own that fail
+            message = f"{one.name}: a {type(value).__name__} that cannot be looked at: {type(error).__name__}"
+            raise failure(Code.BAD_ARGUMENT, message, argument=one.name) from error
         if encoded is None:
-            streams.append(ArgumentStream(one, value))
+            streams.append(ArgumentStream(one, value, items))
         elif size + len(encoded) <= INLINE_BYTES or one.is_instance:
             inline[one.name] = encoded
             size += len(encoded)
@@ -98,7 +111,11 @@ def _encode_whole(one: ArgumentDefinition, value: Any) -> bytes | None:
         return encode_value(one, value)
     if isinstance(value, Path):
         if one.is_instance or not _PATH_TAGS.isdisjoint(one.media.tags):
-            return encode_value(one, str(value.expanduser().absolute()))
+            try:
+                return encode_value(one, str(value.expanduser().absolute()))
+            except (ValueError, RuntimeError) as error:  # a user without a home
+                message = f"{one.name}: {value!s:.200} is no path: {error}"
+                raise failure(Code.BAD_ARGUMENT, message, argument=one.name) from None
         if one.kind not in _STREAMED_KINDS:
             raise failure(
                 Code.BAD_ARGUMENT, f"{one.name} is {one.kind.value}, it cannot be read from a file",
@@ -115,15 +132,54 @@ def _encode_whole(one: ArgumentDefinition, value: Any) -> bytes | None:
     return encode_value(one, value)
 
 
+def _encode_items(one: ArgumentDefinition, value: Any) -> list[bytes] | None:
+    """The items of a sequence that is there as a whole and short; None for one that a task must feed."""
+    if isinstance(value, str | bytes | Mapping | int | float):
+        return [encode_element(one, value)]
+    if isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        if len(items) <= _SMALL_SEQUENCE and not any(isinstance(item, Path) for item in items):
+            return [encode_element(one, item) for item in items]
+    return None
+
+
+def encode_element(definition: ArgumentDefinition, item: Any) -> bytes:
+    """One item of a sequence, or one part of a byte stream. BAD_ARGUMENT says what was wanted."""
+    if definition.is_sequence:
+        return encode_item(check_value(definition, item))
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(cast("bytes", item))
+    message = f"a part of {definition.name} must be bytes or text, found {type(item).__name__}"
+    raise failure(Code.BAD_ARGUMENT, message, argument=definition.name)
+
+
 def check_file(path: Path, argument: str) -> None:
     """Raises FILE_NOT_FOUND or BAD_ARGUMENT unless `path` can be read as a stream."""
-    path = path.expanduser()
-    if path.is_dir():
-        raise failure(Code.BAD_ARGUMENT, f"{path} is a folder; {argument} is read from a file", argument=argument)
+    open_file(path, argument).close()
+
+
+def open_file(path: Path, argument: str) -> BinaryIO:
+    """Open a regular file without waiting for anybody: a pipe without a writer would hold up whoever opens it.
+
+    Raises FILE_NOT_FOUND or BAD_ARGUMENT.
+    """
     try:
-        path.open("rb").close()
+        path = path.expanduser()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise failure(Code.FILE_NOT_FOUND, f"{path} cannot be read: {error.strerror}", argument=argument) from None
+        message = f"{path!s:.200} cannot be read: {error.strerror}"
+        raise failure(Code.FILE_NOT_FOUND, message, argument=argument) from None
+    except (ValueError, RuntimeError) as error:  # a NUL in the name; a user without a home
+        raise failure(Code.BAD_ARGUMENT, f"{path!s:.200} is no path: {error}", argument=argument) from None
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    what = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+    message = f"{path} is {what}; {argument} is read from a file. A pipe can be handed over opened, or as its parts"
+    raise failure(Code.BAD_ARGUMENT, message, argument=argument)
 
 
 def prepare_peer(

@@ -112,6 +112,8 @@ class Call(Request):
         self._is_collecting = True
         while intake:
             self._take(intake)
+        if self.session is not None and self.session.connection.has_outgoing:
+            self.session.flush_soon()  # the credit for what was taken
         while not self.is_answered:
             await self._wait()
         return self.result
@@ -208,7 +210,10 @@ class Call(Request):
             self._feeding = Feeding(
                 session, exchange, start_task=self._engine.start_task, on_failure=self._on_source_failure
             )
-            self._feeding.start(prepared.streams)
+            try:
+                self._feeding.start(prepared.streams)
+            except CartdeckError as error:  # the cartridge takes fewer streams than these
+                self._on_source_failure(error)
 
     def _on_source_failure(self, error: CartdeckError) -> None:
         if not self.is_answered:

@@ -5,15 +5,14 @@ task of its own, while outputs are read.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final, cast
 
-from cartdeck.arguments import ArgumentStream
+from cartdeck.arguments import ArgumentStream, encode_element, open_file
 from cartdeck.link import Link
-from cartdeck_protocol.caps import ArgumentDefinition, check_value
 from cartdeck_protocol.errors import CartdeckError, Code, failure
-from cartdeck_protocol.wire import Exchange, OutStream, encode_item
+from cartdeck_protocol.wire import Exchange, OutStream
 
 _READ_BYTES: Final = 1024 * 1024
 """A file is read by a worker thread; a hop costs 40 µs, so it brings a whole pipe's worth."""
@@ -22,8 +21,6 @@ _HIGH_WATER_BYTES: Final = 1024 * 1024
 _BATCH_S: Final = 0.002
 """A worker thread asks a plain iterator for items for so long, then hands them over: a slow source's items are sent
 one by one, a fast one's do not pay for a thread hop each."""
-_SMALL_SEQUENCE: Final = 64
-"""A list of at most so many items is encoded at once: a task costs more than that."""
 
 
 class Feed:
@@ -33,6 +30,7 @@ class Feed:
         self._stream = stream
         self._definition = argument.definition
         self._source = argument.source
+        self._items = argument.items
         self._flush = flush
         self._waiter: asyncio.Future[None] | None = None
 
@@ -41,14 +39,9 @@ class Feed:
         source = self._source
         if isinstance(source, bytes) and not self._definition.is_sequence:
             self._stream.write(source)
-        elif self._definition.is_sequence and isinstance(source, list | tuple):
-            items = cast("list[Any]", source)
-            if len(items) > _SMALL_SEQUENCE or any(isinstance(item, Path) for item in items):
-                return False
-            for item in items:
-                self._stream.write(self._encode(item))
-        elif self._definition.is_sequence and isinstance(source, str | bytes | Mapping | int | float):
-            self._stream.write(self._encode(source))  # one item
+        elif self._items is not None:
+            for item in self._items:
+                self._stream.write(item)
         else:
             return False
         self._stream.close()
@@ -78,7 +71,7 @@ class Feed:
         self._flush()
 
     async def _feed_file(self, path: Path) -> None:
-        with await asyncio.to_thread(_open, path) as file:
+        with await asyncio.to_thread(open_file, path, self._definition.name) as file:
             while data := await asyncio.to_thread(file.read, _READ_BYTES):
                 self._stream.write(data)
                 self._flush()
@@ -95,7 +88,7 @@ class Feed:
 
     async def _put(self, item: Any) -> None:
         if isinstance(item, Path):
-            item = await asyncio.to_thread(item.expanduser().read_bytes)
+            item = await asyncio.to_thread(_read_file, item, self._definition.name)
         self._stream.write(self._encode(item))
         self._flush()
         await self._wait_for_room()
@@ -173,20 +166,9 @@ class Feeding:
             task.cancel()
 
 
-def encode_element(definition: ArgumentDefinition, item: Any) -> bytes:
-    """One item of a sequence, or one part of a byte stream. BAD_ARGUMENT says what was wanted."""
-    if definition.is_sequence:
-        return encode_item(check_value(definition, item))
-    if isinstance(item, str):
-        return item.encode()
-    if isinstance(item, bytes | bytearray | memoryview):
-        return bytes(cast("bytes", item))
-    message = f"a part of {definition.name} must be bytes or text, found {type(item).__name__}"
-    raise failure(Code.BAD_ARGUMENT, message, argument=definition.name)
-
-
-def _open(path: Path) -> BinaryIO:
-    return path.expanduser().open("rb")
+def _read_file(path: Path, argument: str) -> bytes:
+    with open_file(path, argument) as file:
+        return file.read()
 
 
 def _pull(iterator: Iterator[Any], now: Callable[[], float]) -> tuple[list[Any], bool]:

@@ -150,10 +150,14 @@ class Forward(Request):
         session, exchange = self.session, self.exchange
         if session is not None and exchange is not None:
             source = pump.source
-            out = session.connection.open_stream(
-                exchange, name=source.name, media=source.media, is_sequence=source.is_sequence
-            )
-            pump.attach(out, session)
+            try:
+                out = session.connection.open_stream(
+                    exchange, name=source.name, media=source.media, is_sequence=source.is_sequence
+                )
+            except CartdeckError as error:
+                self._refuse(error)
+            else:
+                pump.attach(out, session)
 
     def end_arguments(self) -> None:
         if self.session is not None and self.exchange is not None:
@@ -171,18 +175,30 @@ class Forward(Request):
         elif self.session is not None and self.exchange is not None:
             self.session.give_up(self.exchange, error)
 
+    def _refuse(self, error: CartdeckError) -> None:
+        """One of the two connections cannot carry what the other brought: this call alone ends, on both sides."""
+        if not self.is_answered and self.session is not None and self.exchange is not None:
+            self.session.give_up(self.exchange, error)
+        self.fail(error)
+
     # -- from there to the caller
 
     def on_opened(self) -> None:
         for pump in self._side.arguments():
             self.open_argument(pump)
         prepared = self.prepared
+        if self.is_answered:
+            return
         if self._side.has_all_arguments and prepared is not None and not prepared.is_complete:
             self.end_arguments()
 
     def on_stream(self, stream: InStream, payload: bytes | None) -> None:
         assert self.session is not None
-        pump = self._side.open_output(stream, self.session)
+        try:
+            pump = self._side.open_output(stream, self.session)
+        except CartdeckError as error:  # the caller takes fewer streams than these
+            self._refuse(error)
+            return
         if payload is None:
             self._outputs[stream.number] = pump
         else:
@@ -219,7 +235,10 @@ class Forward(Request):
 
     def on_finished(self, progress: float, provenance: dict[str, Any]) -> None:
         self._flush_logs()
-        self._side.end(progress, provenance)
+        try:
+            self._side.end(progress, provenance)
+        except CartdeckError as error:  # a provenance that fits no frame beside what this end adds
+            self._side.fail(error)
 
     def on_failed(self, error: CartdeckError) -> None:
         self._flush_logs()

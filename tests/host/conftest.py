@@ -15,6 +15,7 @@ from cartdeck.settings import parse_settings
 from cartdeck_protocol.caps import build_manifest
 
 DATA = Path(__file__).parent.parent / "data" / "cartridges"
+ECHO = Path(__file__).parents[2] / "cartridges" / "cartdeck_echo"
 LIMIT_S = 20.0
 
 
@@ -62,6 +63,25 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     known = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(package.parent), known])))
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Callable[[str], str]:
+    """Declare the hostile cartridge in a mode; the cap that reaches it."""
+
+    def declare(mode: str) -> str:
+        folder = tmp_path / "cartridges" / mode
+        folder.mkdir(parents=True)
+        text = (ECHO / "manifest.json").read_text("utf-8")
+        text = text.replace('"name": "echo"', f'"name": "{mode}"').replace(";test", f";{mode}")
+        (folder / "manifest.json").write_text(text, "utf-8")
+        program = (DATA / "hostile" / "program.py").read_text("utf-8")
+        (folder / "program.py").write_text(program, "utf-8")
+        command = f'["{sys.executable}", "{{folder}}/program.py", "{mode}", "{mode}"]'
+        (folder / "cartridge.toml").write_text(f'command = {command}\nmanifest = "manifest.json"\n', "utf-8")
+        return f"cap:echo;{mode}"
+
+    return declare
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Arguments: checked before anything starts, small ones inline, others as streams; and the canonical instance."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,37 @@ def test_a_file_that_cannot_be_read_is_refused_before_anything_starts(tmp_path: 
     assert refused(prompt="x", context_size=tmp_path).code is Code.BAD_ARGUMENT
 
 
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise OSError
+
+
+def deep(levels: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Unspeakable(), [Unspeakable()], [10**5000], 10**5000, deep(5000)],
+    ids=["object", "object in a list", "number in a list", "number", "lists in lists"],
+)
+def test_a_value_that_cannot_even_be_shown_is_refused(value: object) -> None:
+    for name in ("prompt", "context_size", "stop"):
+        error = refused(**{"prompt": "x", name: value})
+        assert (error.code, error.argument) == (Code.BAD_ARGUMENT, name.replace("_", "-"))
+    assert refused(EMBED, text=[value]).code is Code.BAD_ARGUMENT
+
+
+@pytest.mark.parametrize("path", [Path("a\0b"), Path("~no-such-user/x"), Path("a" * 5000)])
+def test_a_path_that_can_name_no_file_is_refused(path: Path) -> None:
+    assert refused(prompt=path).code in (Code.BAD_ARGUMENT, Code.FILE_NOT_FOUND)
+    if str(path).startswith("~"):
+        assert refused(prompt="x", model=path).code is Code.BAD_ARGUMENT
+
+
 def test_iterables_become_streams() -> None:
     async def parts() -> AsyncIterator[str]:
         yield "once"
@@ -162,8 +194,22 @@ def test_iterables_become_streams() -> None:
 
 
 def test_a_sequence_takes_a_list_or_one_item() -> None:
-    assert ready(EMBED, text=["a", "b"]).streams[0].source == ["a", "b"]
-    assert ready(EMBED, text="a").streams[0].source == "a"
+    assert ready(EMBED, text=["a", "b"]).streams[0].items == [b"\xa1a", b"\xa1b"]
+    assert ready(EMBED, text="a").streams[0].items == [b"\xa1a"]
+    assert ready(EMBED, text=["a"] * 100).streams[0].items is None
+
+
+def test_the_items_of_a_short_list_are_checked_before_anything_is_sent() -> None:
+    error = refused(EMBED, text=["a", 2])
+    assert (error.code, error.argument) == (Code.BAD_ARGUMENT, "text")
+    assert "the number 2" in str(error)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    error = refused(prompt=tmp_path / "pipe")
+    assert (error.code, error.argument) == (Code.BAD_ARGUMENT, "prompt")
+    assert "no regular file" in str(error)
 
 
 def test_defaults_on_which_the_caps_agree_are_left_out_of_the_instance() -> None:

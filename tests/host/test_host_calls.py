@@ -241,8 +241,23 @@ async def test_a_call_has_a_time_limit(engine: Engine) -> None:
     error = await code_of(engine.run("misbehave", {"action": "stall"}, timeout_s=0.3))
     assert error.code is Code.TIMED_OUT
     assert "0.3 s" in str(error)
-    error = await code_of(engine.run("echo", {"data": b""}, timeout_s=0.0))
+    error = await code_of(engine.run("echo", {"data": b""}, timeout_s=1e-9))
     assert error.code is Code.TIMED_OUT
+
+
+async def test_more_streams_than_the_cartridge_takes_fail_that_call_alone(
+    quick: Callable[..., Settings], hostile: Callable[[str], str], wait_until: Callable[..., Any]
+) -> None:
+    hostile("one-stream")
+    text = "x" * 100_000
+    async with Engine(quick()) as engine:
+        arguments = {"cap": "cap:echo", "data": text, "arguments": {"a": text}}
+        error = await code_of(engine.run("cap:relay;one-stream", arguments, timeout_s=20))
+        assert error.code is Code.UNSUPPORTED
+        (session,) = engine.pool.sessions
+        await wait_until(lambda: session.open_requests == 0)
+        await engine.run("cap:echo;one-stream", {"data": b"x"}, timeout_s=20)
+        assert engine.pool.sessions == [session]
 
 
 async def test_64_calls_at_once_are_all_right(engine: Engine) -> None:

@@ -188,3 +188,31 @@ async def test_a_parent_that_waits_in_a_peer_call_is_not_silent(quick: Callable[
     arguments = {"item": "a", "cap": "cap:work", "arguments": {"steps": 12, "seconds": 0.1}}
     async with Engine(settings) as engine:
         assert (await engine.run("pass-on", arguments, timeout_s=20)).text == "12 steps done"
+
+
+async def test_more_outputs_than_the_calling_cartridge_takes_fail_that_peer_call_alone(
+    quick: Callable[..., Settings], hostile: Callable[[str], str], wait_until: Callable[..., Any]
+) -> None:
+    hostile("two-outputs")
+    hostile("one-stream")
+    async with Engine(quick()) as engine:
+        await engine.run("cap:echo;one-stream", {"data": b"x"}, timeout_s=20)
+        await engine.run("cap:echo;two-outputs", {"data": b"x"}, timeout_s=20)
+        sessions = list(engine.pool.sessions)
+        error = await failure_of(engine.run("cap:echo;one-stream", {"data": b"ask"}, timeout_s=20))
+        assert error.code is Code.UNSUPPORTED
+        await wait_until(lambda: not any(session.open_requests for session in sessions))
+        assert engine.pool.sessions == sessions
+
+
+async def test_a_provenance_that_fits_no_second_frame_fails_that_peer_call_alone(
+    quick: Callable[..., Settings], hostile: Callable[[str], str]
+) -> None:
+    cap = hostile("full-provenance")
+    async with Engine(quick()) as engine:
+        assert len((await engine.run(cap, {"data": b"x"}, timeout_s=20)).provenance["a"]) > 65_000
+        await engine.run("cap:echo;test", {"data": b"x"}, timeout_s=20)
+        sessions = list(engine.pool.sessions)
+        error = await failure_of(engine.run("cap:relay;test", {"cap": cap, "data": "x"}, timeout_s=20))
+        assert error.code is Code.FRAME_TOO_LARGE
+        assert engine.pool.sessions == sessions

@@ -50,7 +50,7 @@ def found_value(value: Any) -> str:
         case int() | float():
             return f"the number {_shorten(_show(value))}"
         case _:
-            return f"the {type(value).__name__} {_shorten(repr(value))}"
+            return f"the {type(value).__name__} {_shorten(_written(value))}"
 
 
 def _describe_range(minimum: float | None, maximum: float | None) -> str:
@@ -69,6 +69,14 @@ def _show(value: Any) -> str:
             return "beyond 64 bits"
         case _:
             return str(value)
+
+
+def _written(value: Any) -> str:
+    """Its repr; an integer of thousands of digits has none, nor has a list in a list in a list, without end."""
+    try:
+        return repr(value)
+    except Exception as error:  # a value's own code may raise anything
+        return f"without a text ({type(error).__name__})"
 
 
 def _shorten(text: str) -> str:

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from cartdeck_protocol import wire
+from cartdeck_protocol.wire.frames import encode, encode_chunk
 
 MODE, NAME = sys.argv[1:3]
+ASKED: list[wire.Exchange] = []
+"""Requests that wait for the answer of a peer."""
 MANIFEST = (Path(__file__).parent / "manifest.json").read_bytes()
 
 
@@ -48,9 +51,25 @@ def answer(connection: wire.Connection, event: wire.RequestReceived) -> None:
         if MODE == "unknown-stream":
             send(wire_chunk(exchange.id, 7))
             return
+        if MODE == "log-without-message":
+            log = {1: wire.Kind.LOG, 2: exchange.id, 5: {"level": "info"}}
+            connection.end(exchange)
+            send(encode(log) + b"".join(bytes(part) for part in connection.outgoing()))
+            return
         if MODE == "cut-item":
             stream = connection.open_stream(exchange, is_sequence=True)
             stream.write(b"\xa5whole\xa5cut")
+        if MODE == "two-outputs":
+            connection.open_stream(exchange).write(b"one")
+            connection.open_stream(exchange, name="more").write(b"two")
+        if MODE == "full-provenance":
+            send(full_end(exchange.id))
+            return
+        if MODE == "one-stream" and event.arguments.get("data") == b"ask":
+            ASKED.append(exchange)
+            connection.request("cap:echo;two-outputs", {"data": b"x"}, parent=exchange)
+            flush(connection)
+            return
     else:
         stream = connection.open_stream(exchange)
         stream.write(b"wrong" if MODE == "identity" else event.arguments["data"])
@@ -58,9 +77,15 @@ def answer(connection: wire.Connection, event: wire.RequestReceived) -> None:
     flush(connection)
 
 
-def wire_chunk(request_id: int, stream: int) -> bytes:
-    from cartdeck_protocol.wire.frames import encode_chunk
+def full_end(request_id: int) -> bytes:
+    """An END as large as a frame may be, that says no progress: whoever adds one cannot hand it on."""
+    from cartdeck_protocol.wire.frames import encode
 
+    room = 65_536 - len(encode({1: 4, 2: request_id, 5: {"provenance": {"a": ""}}})) + 4
+    return encode({1: 4, 2: request_id, 5: {"provenance": {"a": "x" * (room - 2)}}})
+
+
+def wire_chunk(request_id: int, stream: int) -> bytes:
     return b"".join(bytes(part) for part in encode_chunk(request_id, stream, 0, b"x"))
 
 
@@ -80,7 +105,8 @@ def main() -> None:
     manifest = MANIFEST
     if MODE == "manifest":
         manifest = manifest.replace(b'"name": "%s"' % NAME.encode(), b'"name": "other"')
-    connection = wire.Connection(wire.Role.CARTRIDGE, manifest=manifest, software="hostile 1.0")
+    limits = wire.Limits(streams_per_request=1) if MODE == "one-stream" else wire.Limits()
+    connection = wire.Connection(wire.Role.CARTRIDGE, manifest=manifest, software="hostile 1.0", limits=limits)
     while data := os.read(0, 65536):
         events: list[Any] = connection.receive(data)
         if MODE == "version" and any(isinstance(event, wire.HelloReceived) for event in events):
@@ -90,6 +116,9 @@ def main() -> None:
         for event in events:
             if isinstance(event, wire.RequestReceived):
                 answer(connection, event)
+            elif isinstance(event, wire.Failed):
+                connection.fail(ASKED.pop(), event.error)
+                flush(connection)
 
 
 main()
