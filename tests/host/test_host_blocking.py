@@ -83,7 +83,10 @@ def test_an_engine_that_is_not_open_says_so() -> None:
         assert caught.value.code is Code.ABORTED
 
 
-@pytest.mark.parametrize("timeout_s", [-1, 0, math.nan, math.inf, "x", True, 10**400])
+HUGE = pytest.param(10**5000, id="huge")
+
+
+@pytest.mark.parametrize("timeout_s", [-1, 0, math.nan, math.inf, "x", True, HUGE])
 def test_a_time_limit_that_is_none_is_refused_at_once(quick: Callable[..., Settings], timeout_s: Any) -> None:
     with cartdeck.open(quick()) as engine:
         for ask in (
