@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from cartdeck.obituary import mistake_of_ours
 from cartdeck.process import Pipes
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import MAX_CONTROL_BACKLOG, Buffer, Event
@@ -92,16 +93,22 @@ class Channel:
         try:
             # Straight into the connection's buffer: no bytes object and no copy in between.
             size = os.readv(self._read, [connection.buffer()])
+            events = connection.received(size) if size else []
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(failure(Code.CARTRIDGE_DIED, f"its pipe cannot be read: {error.strerror}"))
             return
+        except Exception as mistake:  # what was read so far cannot be told from what was not: there is no going on
+            self._lose(mistake_of_ours("what it wrote", mistake))
+            if isinstance(mistake, MemoryError):
+                return
+            raise
         if size == 0:
             self._lose(None)
             return
         self.read_bytes += size
-        self._on_events(connection.received(size))
+        self._on_events(events)
         if connection.error is not None:
             self._lose(connection.error)
         elif connection.has_outgoing:

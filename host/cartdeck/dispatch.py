@@ -4,11 +4,13 @@ It does not know what they do with them. There are two kinds of owners: a `Reque
 calling side of a peer call, which the cartridge made.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 from cartdeck.clock import Clock
+from cartdeck.obituary import mistake_of_ours
 from cartdeck.request import Request
 from cartdeck_protocol import wire
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -35,7 +37,11 @@ class Hearing:
 
 
 class Dispatch:
-    """Called with each batch of events, in the order in which they came."""
+    """Called with each batch of events, in the order in which they came.
+
+    When one cannot be dealt with, whose exchange it belongs to gets INTERNAL, the others of the batch are dealt with
+    all the same, and the first such exception is raised behind them.
+    """
 
     def __init__(self, clock: Clock, hearing: Hearing) -> None:
         self._clock = clock
@@ -60,16 +66,23 @@ class Dispatch:
     def __call__(self, events: list[wire.Event]) -> None:
         now_s = self._clock.now_s
         handlers = self._handlers
+        mistake: Exception | None = None
         for event in events:
-            if type(event) is wire.ChunkReceived:  # the most frequent kind goes without a look-up
-                owner = event.exchange.owner
-                if owner is not None and not owner.is_answered:
-                    owner.heard_at_s = owner.advanced_at_s = now_s
-                    owner.on_chunk(event.stream, event.payload)
-            else:
-                handler = handlers.get(type(event))
-                if handler is not None:  # damage of the connection itself is the channel's news
-                    handler(event)
+            try:
+                if type(event) is wire.ChunkReceived:  # the most frequent kind goes without a look-up
+                    owner = event.exchange.owner
+                    if owner is not None and not owner.is_answered:
+                        owner.heard_at_s = owner.advanced_at_s = now_s
+                        owner.on_chunk(event.stream, event.payload)
+                else:
+                    handler = handlers.get(type(event))
+                    if handler is not None:  # damage of the connection itself is the channel's news
+                        handler(event)
+            except Exception as error:
+                mistake = mistake or error
+                _answer_for(event, error)
+        if mistake is not None:
+            raise mistake
 
     def _listener(self, exchange: wire.Exchange) -> Any:
         """Who is told of an event: None when nobody owns the exchange, or its owner was answered already."""
@@ -99,14 +112,16 @@ class Dispatch:
     def _on_finished(self, event: wire.Finished) -> None:
         request: Request = event.exchange.owner
         self._hearing.on_terminal(request)
-        request.finish(event.progress, event.provenance)
+        with _telling(request):
+            request.finish(event.progress, event.provenance)
         self._hearing.on_settled()
 
     def _on_failed(self, event: wire.Failed) -> None:
         request: Request = event.exchange.owner
         self._hearing.on_terminal(request)
         self._hearing.on_error(event.error)
-        request.fail(event.error)
+        with _telling(request):
+            request.fail(event.error)
         self._hearing.on_settled()
 
     def _on_damage(self, event: wire.ExchangeDamaged) -> None:
@@ -132,3 +147,29 @@ class Dispatch:
     def _on_cancel(self, event: wire.CancelReceived) -> None:
         if event.exchange.owner is not None:
             event.exchange.owner.on_caller_gone(failure(Code.CANCELLED, event.reason))
+
+
+def _answer_for(event: Any, mistake: Exception) -> None:
+    """The owner of an event that could not be dealt with must not end as if it had been."""
+    exchange: wire.Exchange | None = getattr(event, "exchange", None)
+    if exchange is None or exchange.owner is None:
+        return
+    error = mistake_of_ours(f"a {type(event).__name__} of the call", mistake)
+    with contextlib.suppress(Exception):  # the first one is raised behind the batch
+        if exchange.is_requester:
+            exchange.owner.fail(error)
+        else:
+            exchange.owner.on_caller_gone(error)
+
+
+@contextlib.contextmanager
+def _telling(request: Request) -> Generator[None]:
+    """A request that counts as answered and could not take its end gets the reason instead."""
+    was_answered = request.is_answered
+    try:
+        yield
+    except Exception as mistake:
+        if not was_answered:
+            with contextlib.suppress(Exception):
+                request.on_failed(mistake_of_ours("the end of the call", mistake))
+        raise

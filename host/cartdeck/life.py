@@ -138,6 +138,8 @@ class Life:
             await process.stop(self._settings.stop, is_urgent=is_urgent)
         if channel is not None:
             channel.close()
+        elif process is not None:  # its start went wrong before the pipes had an owner
+            process.close_pipes()
 
     # -- its own death
 

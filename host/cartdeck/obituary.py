@@ -33,6 +33,13 @@ def named(error: CartdeckError, name: str, process: Process | None, *, lines: in
     return failure(error.code, f"{name}: {error.message}", phase=error.phase, details=details)
 
 
+def mistake_of_ours(what: str, mistake: Exception) -> CartdeckError:
+    """`what` came and could not be dealt with, which is the engine's mistake: INTERNAL; or no memory was left."""
+    if isinstance(mistake, MemoryError):
+        return failure(Code.OUT_OF_MEMORY, f"{what} could not be dealt with: the engine's process has no memory left")
+    return failure(Code.INTERNAL, f"{what} could not be dealt with: {type(mistake).__name__}: {mistake}")
+
+
 def last_details(process: Process | None, *, lines: int) -> dict[str, Any]:
     """Process id, exit and the last log lines."""
     if process is None:

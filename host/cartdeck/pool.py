@@ -114,6 +114,8 @@ class Pool:
 
         Those with a session first, else one that has just started would be evicted before it was used.
         """
+        if self._is_closed:
+            return
         self._advance_all()
         while self._placeless:
             door = self._placeless[0]
@@ -158,6 +160,8 @@ class Pool:
 
     def _find_place(self, door: Door) -> None:
         """Start a session, now or when a place is free; an idle session may have to make room."""
+        if self._is_closed:
+            return
         placement = self._seating.place() if door.holds_instance else policy.START
         if placement.action is Action.START:
             self._history.on_start(door.key, self.doors)
@@ -277,6 +281,8 @@ class Pool:
         starting = [door.starting for door in self.doors.values() if door.starting is not None]
         for door in tuple(self.doors.values()):
             self._fail_all(door, error)
+            door.is_placeless = False
+        self._placeless.clear()
         for session in self.sessions:
             session.end(error)
         ending = [session.ending for session in self._ending if session.ending is not None]

@@ -184,6 +184,11 @@ class Process:
 
     # -- the end
 
+    def close_pipes(self) -> None:
+        """For a process that nobody came to drive."""
+        os.close(self.pipes.write)
+        os.close(self.pipes.read)
+
     def kill(self) -> None:
         """KILL the whole group at once."""
         self._signal_group(signal.SIGKILL)
@@ -239,10 +244,10 @@ def spawn(command: Sequence[str], *, environment: dict[str, str], log: LogRing, 
         popen = subprocess.Popen(
             command, stdin=child_in, stdout=child_out, stderr=child_err, env=environment, start_new_session=True
         )
-    except OSError as error:
+    except Exception as error:  # also what is no OSError: a NUL byte in the command, no memory
         for descriptor in opened:
             os.close(descriptor)
-        reason = error.strerror or str(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         raise failure(Code.START_FAILED, f"{command[0]} cannot be started: {reason}") from error
     for descriptor in (child_in, child_out, child_err):
         os.close(descriptor)

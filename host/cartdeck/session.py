@@ -4,8 +4,9 @@ It does not know which requests come to it, nor what follows its end: the pool d
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -16,6 +17,7 @@ from cartdeck.dispatch import Dispatch, Hearing
 from cartdeck.handshake import IdentityProbe
 from cartdeck.health import Health
 from cartdeck.life import Life, Tapping
+from cartdeck.obituary import last_details, mistake_of_ours
 from cartdeck.overdue import overdue
 from cartdeck.policy import SessionKey
 from cartdeck.process import Process
@@ -62,8 +64,10 @@ class Session:
         self.has_answered = False
         """It has ended a request, with a result or an error, or begun to answer one: it works."""
         self.unloaders = 0
-        """Those who wait for its end: until it comes, or they give up, it answers what is open and takes nothing more."""
-        self.open_requests = 0
+        """Those who wait for its end: until they give up, it answers what is open and takes nothing more."""
+        self._opened: dict[Request, None] = {}
+        """Those that were sent and whose end was not heard of yet, in order. The connection forgets an exchange as soon
+        as it has read its terminal, which may be before that was told."""
         self.used_at_s = 0.0
         """When its last request ended, on the loop's clock: the engine's is too coarse to tell who was used last."""
         self.health: Health | None = None
@@ -118,6 +122,11 @@ class Session:
         except CartdeckError as error:
             self._life.fail_start(error)
             return
+        except Exception as error:
+            # A mistake of ours, which a pause must follow like any other failure: else it is made again at once.
+            _LOGGER.exception("%s: its start went wrong", self.key)
+            self._life.fail_start(failure(Code.START_FAILED, f"{type(error).__name__}: {error}", phase="starting"))
+            return
         except BaseException:
             self.end(is_urgent=True)
             raise
@@ -142,23 +151,36 @@ class Session:
 
     def _on_over(self, error: CartdeckError, was_asked: bool) -> None:
         was_ready, self.state = self.state is State.READY, State.ENDING
+        opened, self._opened = self._opened, {}
+        for request in opened:
+            # An answer that had begun shows a process that works: its death is no failure to start.
+            self.has_answered |= request.exchange is not None and request.exchange.total_in > 0 and was_ready
+            _stop_timer(request)
+            with self._others_go_on():
+                request.fail(error)
         exchanges = tuple(self.connection.exchanges.values())
-        for exchange in exchanges:
-            if exchange.is_requester:
-                # An answer that had begun shows a process that works: its death is no failure to start.
-                self.has_answered |= exchange.total_in > 0 and was_ready
-                _stop_timer(exchange.owner)
-                exchange.owner.fail(error)
         for exchange in exchanges:  # after their parents, so that a peer's failure is not taken for the cause
             if not exchange.is_requester and exchange.owner is not None:
-                exchange.owner.on_caller_gone(error)
+                with self._others_go_on():
+                    exchange.owner.on_caller_gone(error)
         for exchange in exchanges:
             self.connection.close_exchange(exchange, error)
-        self.open_requests = 0
         self._wake_idle_waiters()
         self._watcher.ended(self, None if was_asked else error)
 
+    @contextlib.contextmanager
+    def _others_go_on(self) -> Generator[None]:
+        """A mistake in telling one request of the end keeps no other from learning it."""
+        try:
+            yield
+        except Exception:
+            _LOGGER.exception("%s: a request could not be told of its end", self.key)
+
     # -- requests
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._opened)
 
     @property
     def is_open_to_new(self) -> bool:
@@ -208,7 +230,7 @@ class Session:
         request.request_id = exchange.id
         request.session = self
         request.heard_at_s = request.advanced_at_s = self._clock.now_s
-        self.open_requests += 1
+        self._opened[request] = None
         request.on_opened()
         # A lone caller's frame leaves now and saves a turn of the loop; a crowd's leave together at its end.
         if is_alone:
@@ -255,7 +277,9 @@ class Session:
             self._end_stuck()
 
     def _end_stuck(self) -> None:
-        self.end(failure(Code.ABORTED, f"{self.key} did not answer a cancelled call and was ended"))
+        message = f"{self.key} did not answer a cancelled call, so it was ended, and the calls that were open there too"
+        lines = self._settings.log.error_lines
+        self.end(failure(Code.HUNG, message, details=last_details(self.process, lines=lines)))
 
     async def wait_idle(self) -> None:
         """Wait until no request is open here."""
@@ -278,9 +302,8 @@ class Session:
         try:
             self._dispatch(events)
         except Exception as error:
-            # A mistake of ours. The rest of the batch is lost, so those who wait here must not wait for it.
-            message = f"{self.key}: its frames could not be dealt with: {type(error).__name__}: {error}"
-            self._life.fall(failure(Code.INTERNAL, message))
+            # A mistake of ours: what it left undone is not known, so nobody here is to wait for it.
+            self._life.fall(mistake_of_ours(f"{self.key}: its frames", error))
             raise
 
     def _on_terminal(self, request: Request) -> None:
@@ -288,8 +311,8 @@ class Session:
         self._unanswered.discard(request)
         self._silent.discard(request)
         request.exchange = None  # the exchange knows the request: without this each call is work for the collector
+        self._opened.pop(request, None)  # it may be gone: the damaged end of a request is told twice
         if type(request) is not IdentityProbe:
-            self.open_requests -= 1
             self.has_answered = True
             self.used_at_s = self._loop.time()
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from cartdeck import Call, CartdeckError, Code, Data, Engine, Log, Progress, Settings
+from cartdeck import Call, CartdeckError, Code, Data, Engine, Log, Progress, Settings, life
 from cartdeck.session import Session
+from cartdeck_protocol import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_left")]
 
@@ -237,25 +238,6 @@ async def test_a_module_in_the_working_directory_harms_nobody(tmp_path: Path) ->
 # -- the wire broken
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> Callable[[str], str]:
-    """Declare the hostile cartridge in a mode; the cap that reaches it."""
-
-    def declare(mode: str) -> str:
-        folder = tmp_path / "cartridges" / mode
-        folder.mkdir(parents=True)
-        text = (ROOT / "cartridges" / "cartdeck_echo" / "manifest.json").read_text("utf-8")
-        text = text.replace('"name": "echo"', f'"name": "{mode}"').replace(";test", f";{mode}")
-        (folder / "manifest.json").write_text(text, "utf-8")
-        program = (ROOT / "tests" / "data" / "cartridges" / "hostile" / "program.py").read_text("utf-8")
-        (folder / "program.py").write_text(program, "utf-8")
-        command = f'["{sys.executable}", "{{folder}}/program.py", "{mode}", "{mode}"]'
-        (folder / "cartridge.toml").write_text(f'command = {command}\nmanifest = "manifest.json"\n', "utf-8")
-        return f"cap:echo;{mode}"
-
-    return declare
-
-
 @pytest.mark.parametrize(
     ("mode", "code", "words"),
     [
@@ -353,6 +335,91 @@ async def test_a_mistake_in_the_engine_fails_the_calls_of_that_session_instead_o
     assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
 
 
+async def test_a_mistake_with_one_event_loses_none_of_its_batch(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await session_of(engine)
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+    received = session.connection.received
+    batch: list[wire.Event] = []
+
+    def in_one_batch(size: int) -> list[wire.Event]:
+        batch.extend(received(size))
+        return batch if sum(isinstance(event, wire.Finished) for event in batch) == 4 else []
+
+    finished = Call.on_finished
+    mistaken: list[Call] = []
+
+    def mistaken_once(call: Call, progress: float, provenance: dict[str, Any]) -> None:
+        if not mistaken:
+            mistaken.append(call)
+            raise ZeroDivisionError("a mistake")
+        finished(call, progress, provenance)
+
+    monkeypatch.setattr(session.connection, "received", in_one_batch)
+    monkeypatch.setattr(Call, "on_finished", mistaken_once)
+    stalled = asyncio.create_task(engine.run("misbehave", {"action": "stall"}))
+    calls = [asyncio.create_task(engine.run("echo", {"data": b"x"})) for _ in range(4)]
+    done, _ = await asyncio.wait([stalled, *calls], timeout=10)
+    assert len(done) == 5
+    errors = [call.exception() for call in calls if call.exception()]
+    assert [(getattr(error, "code", None), "ZeroDivisionError: a mistake" in str(error)) for error in errors] == [
+        (Code.INTERNAL, True)
+    ]
+    assert (await failure_of(stalled)).code is Code.INTERNAL, "the session is ended, since it cannot be trusted"
+    assert [type(one) for one in reported] == [ZeroDivisionError]
+    assert session.open_requests == 0
+
+
+async def test_a_request_that_is_damaged_and_ended_at_once_counts_once(
+    quick: Callable[..., Settings], hostile: Callable[[str], str]
+) -> None:
+    cap = hostile("log-without-message")
+    async with Engine(quick()) as engine:
+        for _ in range(3):
+            error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
+            assert error.code is Code.PROTOCOL_VIOLATION
+            assert engine.pool.sessions[0].open_requests == 0
+        async with asyncio.timeout(5):
+            assert await engine.unload() == 1
+
+
+async def test_who_is_ended_with_another_that_answers_no_cancel_is_told_the_truth(
+    quick: Callable[..., Settings],
+) -> None:
+    async with Engine(quick(call={"cancel_s": 0.2, "abandon_s": 0.4})) as engine:
+        session = await session_of(engine)
+        innocent = asyncio.create_task(engine.run("work", {"steps": 100, "seconds": 0.1}, timeout_s=15))
+        async with engine.call("misbehave", {"action": "ignore-cancel", "seconds": 30}) as call:
+            async for event in call:
+                if isinstance(event, Progress) and event.message == "ignoring cancels":
+                    break
+        assert session.open_requests == 2
+        error = await failure_of(innocent)
+        assert error.code is Code.HUNG
+        assert "did not answer a cancelled call" in str(error)
+        assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
+
+
+@pytest.mark.parametrize("mistake", [MemoryError(), ZeroDivisionError("a mistake")])
+async def test_bytes_that_cannot_be_understood_end_that_session_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, mistake: Exception
+) -> None:
+    session = await session_of(engine)
+    await engine.run("echo", {"data": b"warm"}, timeout_s=10)
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+
+    def received(_size: int) -> list[Any]:
+        raise mistake
+
+    monkeypatch.setattr(session.connection, "received", received)
+    error = await failure_of(engine.run("echo", {"data": b"x"}, timeout_s=10))
+    assert error.code is (Code.OUT_OF_MEMORY if isinstance(mistake, MemoryError) else Code.INTERNAL)
+    assert ("no memory left" if isinstance(mistake, MemoryError) else "ZeroDivisionError: a mistake") in str(error)
+    assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
+
+
 # -- starts that fail again and again
 
 
@@ -370,11 +437,34 @@ async def test_failures_before_the_first_answer_back_off_and_end_in_quarantine(
                 break
             started += "retry_after_s" not in error.details
             await asyncio.sleep(0.02)
+        else:
+            pytest.fail("never quarantined")
         assert started == 3
-        assert error.code is Code.QUARANTINED
         assert engine.reset() == 1
         error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=10))
         assert error.code is Code.START_FAILED
+
+
+@pytest.mark.parametrize("step", ["launch", "Channel"])
+async def test_a_mistake_of_the_engine_at_a_start_is_a_failed_start_with_a_pause(
+    quick: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    tries: list[str] = []
+
+    def mistaken(*_arguments: object, **_options: object) -> None:
+        tries.append(step)
+        raise ZeroDivisionError("a mistake")
+
+    async with Engine(quick(restart={"first_s": 30.0, "longest_s": 30.0})) as engine:
+        with monkeypatch.context() as patched:
+            patched.setattr(life, step, mistaken)
+            for _ in range(3):
+                error = await failure_of(engine.run("echo", {"data": b"x"}, timeout_s=10))
+                assert error.code is Code.START_FAILED
+                assert "ZeroDivisionError: a mistake" in str(error)
+        assert tries == [step]
+        engine.reset()
+        assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
 
 
 async def test_all_who_wait_for_a_start_that_fails_learn_it(

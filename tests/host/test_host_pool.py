@@ -171,6 +171,7 @@ async def test_load_starts_and_unload_ends_behind_the_open_calls(
     async with Engine(quick()) as engine:
         await engine.load("cap:hold", {"item": "a"}, timeout_s=20)
         session = engine.pool.sessions[0]
+        assert session.process is not None
         pid = session.process.pid
         call = asyncio.create_task(hold(engine, "a", 0.3))
         await asyncio.sleep(0.05)
@@ -201,6 +202,18 @@ async def test_an_unload_whose_caller_gives_up_opens_the_session_again(quick: Ca
         unloads[1].cancel()
         assert await late == await busy == pid
         assert await engine.unload() == 1
+
+
+async def test_no_process_starts_for_who_waits_for_a_place_when_the_engine_closes(
+    quick: Callable[..., Settings], children: Callable[[], list[int]]
+) -> None:
+    async with Engine(quick(instances={"limit": 1})) as engine:
+        await hold(engine, "a")
+        calls = [asyncio.create_task(hold(engine, item, 30.0)) for item in "ab"]
+        await asyncio.sleep(0.1)
+    assert children() == []
+    assert engine.pool.sessions == []
+    assert [(await failure_of(call)).code for call in calls] == [Code.ABORTED] * 2
 
 
 async def test_unload_while_it_starts_waits_for_the_start(quick: Callable[..., Settings]) -> None:

@@ -112,6 +112,12 @@ async def test_a_megabyte_on_stderr_holds_nobody_up(wait_until: Callable[..., An
     assert log.dropped_bytes > 900_000
 
 
+async def test_a_command_that_no_system_takes_is_a_typed_error_and_leaves_no_descriptor() -> None:
+    with pytest.raises(CartdeckError, match="cannot be started: embedded null byte") as caught:
+        start("", command=[sys.executable, "-c", "nul\0byte"])
+    assert caught.value.code is Code.START_FAILED
+
+
 async def test_a_program_that_is_not_there_is_a_typed_error_and_leaves_no_descriptor() -> None:
     with pytest.raises(CartdeckError, match="no-such-program cannot be started: No such file") as caught:
         start("", command=["/no-such-program"])
