@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from cartdeck.arguments import ArgumentStream, encode_element, open_file
 from cartdeck.link import Link
+from cartdeck.pulling import pull
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Exchange, OutStream
 
@@ -18,9 +19,6 @@ _READ_BYTES: Final = 1024 * 1024
 """A file is read by a worker thread; a hop costs 40 µs, so it brings a whole pipe's worth."""
 _HIGH_WATER_BYTES: Final = 1024 * 1024
 """So much may wait in a stream before its source is asked for more."""
-_BATCH_S: Final = 0.002
-"""A worker thread asks a plain iterator for items for so long, then hands them over: a slow source's items are sent
-one by one, a fast one's do not pay for a thread hop each."""
 
 
 class Feed:
@@ -61,9 +59,11 @@ class Feed:
                 is_one = isinstance(source, Path) or not isinstance(source, Iterable)
                 items: Iterable[Any] = [source] if is_one else cast("Iterable[Any]", source)
                 await self._feed_iterator(iter(items))
-        except CartdeckError:
+        except (CartdeckError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # also a CancelledError of the source's own, which would be lost in this task
+            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                raise
             name = self._definition.name
             message = f"the source of {name} failed with {type(error).__name__}: {error}"
             raise failure(Code.BAD_ARGUMENT, message, argument=name) from error
@@ -78,9 +78,8 @@ class Feed:
                 await self._wait_for_room()
 
     async def _feed_iterator(self, iterator: Iterator[Any]) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            items, is_done = await asyncio.to_thread(_pull, iterator, loop.time)
+            items, is_done = await pull(iterator)
             for item in items:
                 await self._put(item)
             if is_done:
@@ -166,17 +165,11 @@ class Feeding:
             task.cancel()
 
 
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _read_file(path: Path, argument: str) -> bytes:
     with open_file(path, argument) as file:
         return file.read()
-
-
-def _pull(iterator: Iterator[Any], now: Callable[[], float]) -> tuple[list[Any], bool]:
-    """The next items, and whether that was all. Runs in a worker thread."""
-    until_s = now() + _BATCH_S
-    items: list[Any] = []
-    for item in iterator:
-        items.append(item)
-        if now() >= until_s:
-            return items, False
-    return items, True

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,54 @@ async def test_a_call_has_a_time_limit(engine: Engine) -> None:
     assert "0.3 s" in str(error)
     error = await code_of(engine.run("echo", {"data": b""}, timeout_s=1e-9))
     assert error.code is Code.TIMED_OUT
+
+
+async def test_sources_that_block_keep_neither_other_calls_nor_the_engine_waiting(
+    quick: Callable[..., Settings], wait_until: Callable[..., Any]
+) -> None:
+    released = threading.Event()
+    started: list[None] = []
+
+    def blocked() -> Iterator[bytes]:
+        started.append(None)
+        released.wait(60)
+        yield b"x"
+
+    loop = asyncio.get_running_loop()
+    try:
+        async with Engine(quick()) as engine:
+            calls = [asyncio.create_task(engine.run("echo", {"data": blocked()})) for _ in range(40)]
+            async with asyncio.timeout(20):
+                await wait_until(lambda: len(started) == len(calls))
+                assert (await engine.run("echo", {"data": iter([b"a", b"b"])})).data == b"ab"
+        async with asyncio.timeout(20):
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            await loop.shutdown_default_executor()
+        assert {error.code for error in errors if isinstance(error, CartdeckError)} == {Code.ABORTED}
+    finally:
+        released.set()
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), Odd(), SystemExit(3), GeneratorExit()])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_whatever_a_source_raises_fails_its_call_at_once(
+    engine: Engine, error: BaseException, is_async: bool
+) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"a"
+        raise error
+
+    async def async_parts() -> AsyncIterator[bytes]:
+        yield b"a"
+        raise error
+
+    found = await code_of(engine.run("echo", {"data": async_parts() if is_async else parts()}, timeout_s=20))
+    assert (found.code, found.argument) == (Code.BAD_ARGUMENT, "data")
+    assert type(error).__name__ in str(found)
 
 
 async def test_more_streams_than_the_cartridge_takes_fail_that_call_alone(
