@@ -87,6 +87,10 @@ def discover(settings: Settings) -> Discovery:
         except CartdeckError as error:
             found.broken.append(BrokenCartridge(declaration.origin, error))
             continue
+        except Exception as error:  # nothing that a declaration says may keep the others from being found
+            message = f"{declaration.origin} cannot be read: {type(error).__name__}: {error}"
+            found.broken.append(BrokenCartridge(declaration.origin, failure(Code.INTERNAL, message)))
+            continue
         origins[cartridge.name] = cartridge.origin
         found.cartridges.append(cartridge)
     return found
@@ -161,7 +165,7 @@ class _FolderDeclaration:
         named by a relative path with a slash lies there."""
         try:
             table = tomllib.loads(text.decode("utf-8"))
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, a number or a nesting without end
             raise failure(Code.BAD_ARGUMENT, f"{self.path} is not TOML: {error}") from None
         unknown = sorted(table.keys() - _DESCRIPTION_KEYS)
         if unknown:
@@ -170,6 +174,8 @@ class _FolderDeclaration:
         command, manifest = table.get("command"), table.get("manifest")
         if not _is_command(command) or not isinstance(manifest, str | None):
             raise failure(Code.BAD_ARGUMENT, f"{self.path}: command must be a list of texts, and manifest a file name")
+        if "\0" in "".join([*cast("list[str]", command), manifest or ""]):
+            raise failure(Code.BAD_ARGUMENT, f"{self.path}: command and manifest must be without NUL characters")
         folder = self.path.parent.absolute()
         parts = [part.replace("{folder}", str(folder)) for part in cast("list[str]", command)]
         if "/" in parts[0]:
@@ -188,7 +194,7 @@ def _declared_in_folders(folders: Iterable[Path]) -> Iterator[_FolderDeclaration
     for folder in folders:
         try:
             paths = sorted(folder.glob(f"*/{DESCRIPTION_FILE}"))
-        except OSError:
+        except (OSError, ValueError):  # not there, or no name that a folder can have
             continue
         for path in paths:
             yield _FolderDeclaration(path)

@@ -16,6 +16,7 @@ from cartdeck_protocol.errors import Code, failure
 CONFIG_VARIABLE: Final = "CARTDECK_CONFIG"
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+_LONGEST_SHOWN: Final = 200
 
 
 class _Section(BaseModel):
@@ -170,7 +171,7 @@ def load_settings(path: Path | None = None) -> Settings:
         if is_asked_for:
             raise failure(Code.FILE_NOT_FOUND, f"There is no configuration file at {path}.") from None
         return Settings()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # no TOML, or a number or a nesting without end
         raise failure(Code.BAD_ARGUMENT, f"The configuration file {path} cannot be read: {error}") from None
     return parse_settings(table, origin=str(path))
 
@@ -182,7 +183,11 @@ def parse_settings(table: dict[str, Any], *, origin: str) -> Settings:
     """
     folders = table.get("cartridge_folders")
     if isinstance(folders, list):
-        expanded = [str(Path(f).expanduser()) if isinstance(f, str) else f for f in cast("list[Any]", folders)]
+        try:
+            expanded = [str(Path(f).expanduser()) if isinstance(f, str) else f for f in cast("list[Any]", folders)]
+        except RuntimeError as error:  # a user without a home
+            message = f"{origin}: cartridge_folders: {error}, found {_shown(folders)}"
+            raise failure(Code.BAD_ARGUMENT, message, argument="cartridge_folders") from None
         table = {**table, "cartridge_folders": expanded}
     try:
         return Settings.model_validate(table)
@@ -192,8 +197,16 @@ def parse_settings(table: dict[str, Any], *, origin: str) -> Settings:
         if first["type"] == "extra_forbidden":
             message = f"{name} is no setting; known here: {', '.join(_known_beside(first['loc']))}"
         else:
-            message = f"{name}: {first['msg']}, found {first['input']!r}"
+            message = f"{name}: {first['msg']}, found {_shown(first['input'])}"
         raise failure(Code.BAD_ARGUMENT, f"{origin}: {message}", argument=name) from None
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # TOML can write a number of any length in hexadecimal
+        return "a number that is far too long" if isinstance(value, int) else "a value that cannot be shown"
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 def _known_beside(location: tuple[int | str, ...]) -> list[str]:

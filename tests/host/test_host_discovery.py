@@ -93,6 +93,10 @@ def test_a_program_beside_its_file_is_named_by_a_relative_path(
         ('command = ["sh"]\nmanifest = "absent.json"', Code.FILE_NOT_FOUND, "absent.json cannot be read"),
         ('command = ["sh"]\nmanifest = "cartridge.toml"', Code.MANIFEST_DRIFT, "cartridge.toml"),
         ('command = ["false"]', Code.START_FAILED, "false manifest"),
+        ('command = ["sh"]\nmanifest = "a\\u0000b"', Code.BAD_ARGUMENT, "without NUL"),
+        ('command = ["sh", "a\\u0000b"]', Code.BAD_ARGUMENT, "without NUL"),
+        ("command = " + "[" * 5000 + "]" * 5000, Code.BAD_ARGUMENT, "is not TOML"),
+        ("command = " + "1" * 5000, Code.BAD_ARGUMENT, "is not TOML"),
     ],
 )
 def test_a_broken_declaration_is_reported(
@@ -115,6 +119,14 @@ def test_a_cap_that_nobody_serves_is_refused_with_the_cartridges_that_could_not_
     ):
         engine.run("cap:mine")
     assert caught.value.details["unread"] == [str(folder / "cartridge.toml")]
+
+
+def test_a_manifest_with_half_a_character_is_broken(quick: Callable[..., Settings], folder: Path) -> None:
+    (folder / "manifest.json").write_bytes(MANIFEST.replace(b'"title": "T"', b'"title": "\\ud800"'))
+    (folder / "cartridge.toml").write_text('command = ["sh"]\nmanifest = "manifest.json"\n', "utf-8")
+    one = broken(quick())
+    assert one.error.code is Code.MANIFEST_DRIFT
+    assert "surrogate" in one.error.message
 
 
 def test_a_name_that_is_taken_stays_with_the_first(quick: Callable[..., Settings], folder: Path) -> None:

@@ -28,6 +28,9 @@ def test_defaults_are_those_of_the_design() -> None:
         ({"call": {"silence_s": 0}}, "call.silence_s", "greater than 0"),
         ({"health": {"missed_heartbeats": True}}, "health.missed_heartbeats", "valid integer"),
         ({"start": 3}, "start", "dictionary"),
+        ({"cartridge_folders": ["~no-such-user/x"]}, "cartridge_folders", "no-such-user"),
+        pytest.param({"call": {"log_lines": -(16**5000)}}, "call.log_lines", "far too long", id="a long integer"),
+        pytest.param({"call": {"silence_s": 16**5000}}, "call.silence_s", "far too long", id="a long number"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_path(table: dict[str, object], path: str, words: str) -> None:
@@ -37,6 +40,15 @@ def test_a_wrong_setting_is_refused_with_its_path(table: dict[str, object], path
     assert caught.value.argument == path
     assert words in str(caught.value)
     assert str(caught.value).startswith("config.toml: ")
+
+
+@pytest.mark.parametrize("text", ["prefer = " + "[" * 5000 + "]" * 5000, "[call]\nlog_lines = " + "1" * 5000])
+def test_a_file_with_a_nesting_or_a_number_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(CartdeckError, match="cannot be read") as caught:
+        load_settings(path)
+    assert caught.value.code is Code.BAD_ARGUMENT
 
 
 def test_what_is_shown_gives_the_same_settings_when_it_is_read(tmp_path: Path) -> None:

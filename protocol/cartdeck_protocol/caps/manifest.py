@@ -75,6 +75,7 @@ class Manifest:
         """The manifest in `data`, read strictly. Raises MANIFEST_DRIFT, which says what is wrong where."""
         try:
             plain = json.loads(data, object_pairs_hook=_record_of_pairs, parse_constant=_refuse_constant)
+            json.dumps(plain, ensure_ascii=False).encode()  # half of a surrogate pair can be read, and never be shown
         except (ValueError, RecursionError) as error:
             raise failure(Code.MANIFEST_DRIFT, f"{place}: this is no manifest: {error}") from None
         fields = Fields(plain, place)
