@@ -3,14 +3,18 @@
 It does not know calls or sessions: it hands each step to the loop of an engine that runs in a thread of its own.
 """
 
+import atexit
 import contextlib
+import importlib
 import importlib.util
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
+from weakref import WeakSet
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -63,7 +67,7 @@ class BlockingCall:
 
 
 class BlockingEngine:
-    """An engine whose methods block. Made by `open`."""
+    """An engine whose methods block. Made by `open`. One that is never closed is closed when the main thread ends."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._engine = Engine(settings)
@@ -71,18 +75,26 @@ class BlockingEngine:
         self._portal: BlockingPortal | None = None
 
     def __enter__(self) -> Self:
+        if self._portal is not None:
+            raise RuntimeError("the engine is open already; make another with cartdeck.open()")
         options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
         with ExitStack() as exits:
-            self._portal = exits.enter_context(start_blocking_portal("asyncio", options, name="cartdeck-engine"))
-            exits.enter_context(self._portal.wrap_async_context_manager(self._engine))
+            portal = exits.enter_context(start_blocking_portal("asyncio", options, name="cartdeck-engine"))
+            exits.enter_context(portal.wrap_async_context_manager(self._engine))
             self._exits = exits.pop_all()
+        self._portal = portal
+        _OPEN.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._exits.__exit__(kind, error, trace)
-        self._portal = None
+        _OPEN.discard(self)
+        exits, self._exits = self._exits, ExitStack()
+        try:
+            exits.__exit__(kind, error, trace)
+        finally:
+            self._portal = None
 
     def close(self) -> None:
         """End every call and every process; for one who cannot use `with`."""
@@ -154,6 +166,23 @@ class BlockingEngine:
     def broken(self) -> list[BrokenCartridge]:
         """As `Engine.broken`."""
         return self.on_loop(self._engine.broken)
+
+
+_OPEN: Final[WeakSet[BlockingEngine]] = WeakSet()
+"""Engines that somebody may forget to close."""
+
+
+def _close_forgotten() -> None:
+    for engine in tuple(_OPEN):
+        with contextlib.suppress(Exception):  # the interpreter ends: nobody is left to be told
+            engine.close()
+
+
+# `atexit` alone is asked after the threads have been waited for, which an engine's would keep waiting. What executors
+# register is loaded first: the last to register is the first to be asked, and an engine needs them for its end.
+importlib.import_module("concurrent.futures.thread")
+_at_exit: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+_at_exit(_close_forgotten)
 
 
 def open(settings: Settings | None = None) -> BlockingEngine:  # read as `cartdeck.open()`

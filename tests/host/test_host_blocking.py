@@ -146,3 +146,26 @@ def test_help_needs_neither_pydantic_nor_anyio() -> None:
     assert sorted(cartdeck.__all__) == sorted(name for name in cartdeck.__all__ if hasattr(cartdeck, name))
     with pytest.raises(AttributeError, match="no attribute 'absent'"):
         _ = cartdeck.absent  # type: ignore[attr-defined]  # the point
+
+
+def test_an_engine_that_is_never_closed_keeps_no_program_from_its_end() -> None:
+    program = """
+import cartdeck
+engine = cartdeck.open().__enter__()
+print(engine.run("echo", {"data": "x"}).text, next(one.pid for c in engine.cartridges() for one in c.sessions))
+raise ValueError("the program's own")
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60, text=True)
+    text, pid = done.stdout.split()
+    assert (text, done.returncode) == ("x", 1)
+    assert done.stderr.endswith("ValueError: the program's own\n")
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_an_engine_is_entered_once_at_a_time(quick: Callable[..., Settings]) -> None:
+    with cartdeck.open(quick()) as engine:
+        with pytest.raises(RuntimeError, match="open already"):
+            engine.__enter__()
+        assert engine.run("echo", {"data": "x"}, timeout_s=20).text == "x"
+    with engine:
+        assert engine.run("echo", {"data": "again"}, timeout_s=20).text == "again"
