@@ -294,6 +294,17 @@ async def test_whatever_a_source_raises_fails_its_call_at_once(
     assert type(error).__name__ in str(found)
 
 
+async def test_collecting_behind_a_window_that_had_filled_goes_on_at_once(
+    quick: Callable[..., Settings], wait_until: Callable[..., Any]
+) -> None:
+    async with (
+        Engine(quick(health={"heartbeat_s": 60})) as engine,
+        engine.call("emit", {"count": 20}, timeout_s=20) as call,
+    ):
+        await wait_until(lambda: call.reader_since_s(engine.clock.now_s) is not None)
+        assert len((await call.collect()).data) == 20 * 262_144
+
+
 async def test_more_streams_than_the_cartridge_takes_fail_that_call_alone(
     quick: Callable[..., Settings], hostile: Callable[[str], str], wait_until: Callable[..., Any]
 ) -> None:
