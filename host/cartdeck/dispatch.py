@@ -5,7 +5,7 @@ calling side of a peer call, which the cartridge made.
 """
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,16 +112,22 @@ class Dispatch:
     def _on_finished(self, event: wire.Finished) -> None:
         request: Request = event.exchange.owner
         self._hearing.on_terminal(request)
-        with _telling(request):
+        try:
             request.finish(event.progress, event.provenance)
+        except Exception as mistake:
+            _answer_end(request, mistake)
+            raise
         self._hearing.on_settled()
 
     def _on_failed(self, event: wire.Failed) -> None:
         request: Request = event.exchange.owner
         self._hearing.on_terminal(request)
         self._hearing.on_error(event.error)
-        with _telling(request):
+        try:
             request.fail(event.error)
+        except Exception as mistake:
+            _answer_end(request, mistake)
+            raise
         self._hearing.on_settled()
 
     def _on_damage(self, event: wire.ExchangeDamaged) -> None:
@@ -162,14 +168,7 @@ def _answer_for(event: Any, mistake: Exception) -> None:
             exchange.owner.on_caller_gone(error)
 
 
-@contextlib.contextmanager
-def _telling(request: Request) -> Generator[None]:
+def _answer_end(request: Request, mistake: Exception) -> None:
     """A request that counts as answered and could not take its end gets the reason instead."""
-    was_answered = request.is_answered
-    try:
-        yield
-    except Exception as mistake:
-        if not was_answered:
-            with contextlib.suppress(Exception):
-                request.on_failed(mistake_of_ours("the end of the call", mistake))
-        raise
+    with contextlib.suppress(Exception):
+        request.on_failed(mistake_of_ours("the end of the call", mistake))

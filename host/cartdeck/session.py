@@ -272,8 +272,9 @@ class Session:
             self._end_stuck()
 
     def _end_if_stuck(self) -> None:
-        """End it when nothing is open but what it did not answer."""
-        if all(request.is_answered for request in self.requests()):
+        """End it when nothing is open but what it did not answer. One whose answer lies further back in this batch of
+        events is open still."""
+        if all(request.is_answered for request in self._opened):
             self._end_stuck()
 
     def _end_stuck(self) -> None:

@@ -402,6 +402,30 @@ async def test_who_is_ended_with_another_that_answers_no_cancel_is_told_the_trut
         assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
 
 
+async def test_answers_behind_the_last_but_one_are_told_before_a_stuck_session_is_ended(
+    quick: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
+) -> None:
+    async with Engine(quick(call={"cancel_s": 0.1, "abandon_s": 20.0})) as engine:
+        session = await session_of(engine)
+        received = session.connection.received
+        batch: list[wire.Event] = []
+
+        def in_one_batch(size: int) -> list[wire.Event]:
+            batch.extend(received(size))
+            return batch if sum(isinstance(event, wire.Finished) for event in batch) == 2 else []
+
+        work = {"steps": 10, "seconds": 0.1}
+        innocent = [asyncio.create_task(engine.run("work", work, timeout_s=15)) for _ in range(2)]
+        async with engine.call("misbehave", {"action": "ignore-cancel", "seconds": 30}) as call:
+            async for event in call:
+                if isinstance(event, Progress) and event.message == "ignoring cancels":
+                    break
+        await wait_until(lambda: call.is_answered)
+        monkeypatch.setattr(session.connection, "received", in_one_batch)
+        assert [result.text for result in await asyncio.gather(*innocent)] == ["10 steps done"] * 2
+        await wait_until(lambda: not engine.pool.sessions)
+
+
 @pytest.mark.parametrize("mistake", [MemoryError(), ZeroDivisionError("a mistake")])
 async def test_bytes_that_cannot_be_understood_end_that_session_alone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, mistake: Exception
