@@ -1,5 +1,2 @@
-"""The gguf cartridge: language models in GGUF files, through llama.cpp. Importing it loads no engine."""
-
-from cartdeck_gguf.handlers import cartridge
-
-__all__ = ["cartridge"]
+"""The gguf cartridge: language models in GGUF files, through llama.cpp. Its handlers are in `handlers`; importing this
+package loads none of them."""
