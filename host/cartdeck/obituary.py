@@ -21,7 +21,7 @@ def obituary(
         return named(pipe_error, name, process, lines=lines)
     how = "closed its output and went on" if process.is_running else process.exit_text
     details = last_details(process, lines=lines)
-    last = f" Its last words: {details['log'][-1]}" if details["log"] else ""
+    last = f" Its last log line: {details['log'][-1]}" if details["log"] else ""
     if was_ready:
         return failure(Code.CARTRIDGE_DIED, f"{name} {how}.{last}", details=details)
     return failure(Code.START_FAILED, f"{name} {how} before it was ready.{last}", phase="starting", details=details)

@@ -251,7 +251,7 @@ async def test_a_module_in_the_working_directory_harms_nobody(tmp_path: Path) ->
         (
             "dies",
             Code.START_FAILED,
-            "exited with status 3 before it was ready. Its last words: cannot find libexample.so",
+            "exited with status 3 before it was ready. Its last log line: cannot find libexample.so",
         ),
         ("silent", Code.START_FAILED, "gave no hello"),
         ("talkative", Code.START_FAILED, "was not ready after 0.9 s"),

@@ -86,7 +86,7 @@ class ExchangeDamaged:
     """The other end broke the protocol inside this exchange; it is over for this end, the others go on.
 
     The answer is already in the outgoing bytes: ERR as responder, and nothing more comes; CANCEL as requester, and the
-    terminal still comes, unless it was the terminal itself that is damaged (`exchange.is_open` says it).
+    terminal still comes. A terminal that is itself damaged is `Failed` with PROTOCOL_VIOLATION.
     """
 
     exchange: Exchange
