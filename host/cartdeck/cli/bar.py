@@ -178,7 +178,8 @@ def open_display(*, is_quiet: bool, is_verbose: bool) -> Display:
 
 
 def terminal_width() -> int:
+    """Columns of the terminal; 80 where it does not know its size, which it says as an error or as 0."""
     try:
-        return os.get_terminal_size(STDERR).columns
+        return os.get_terminal_size(STDERR).columns or 80
     except OSError:
         return 80

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 
@@ -106,3 +107,11 @@ def test_a_result_record_names_the_cap_the_outputs_and_the_provenance() -> None:
 
 def test_a_json_record_is_one_line() -> None:
     assert json_line({"text": "two\nlines"}).count("\n") == 1
+
+
+def test_a_terminal_that_says_it_has_no_columns_counts_as_80(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cartdeck.cli import bar
+
+    monkeypatch.setattr(bar.os, "get_terminal_size", lambda _descriptor: os.terminal_size((0, 0)))
+    assert bar.terminal_width() == 80
+    assert bar.TextEnd().follow(b"text that must not be erased") == b""
