@@ -6,8 +6,8 @@ It does not know llama.cpp and loads no weights.
 from collections.abc import Sequence
 from typing import Any
 
-from cartdeck_gguf.header import Header
-from cartdeck_gguf.memory import cache_bytes_per_token, estimate_memory, vocabulary_size
+from cartdeck_modelkit.gguf.header import Header
+from cartdeck_modelkit.gguf.memory import cache_bytes_per_token, estimate_memory, vocabulary_size
 
 _TOKEN_KEY_START, _TOKEN_KEY_END = "tokenizer.ggml.", "_token_id"
 _RENAMED_TOKENS = {"seperator": "separator"}

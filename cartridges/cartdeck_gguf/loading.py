@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cartdeck_gguf.header import Header
 from cartdeck_gguf.info import count_tensor_types, main_tensor_type
-from cartdeck_gguf.machine import available_memory_bytes, default_threads
-from cartdeck_gguf.memory import LARGEST_UNFUSED_CONTEXT, estimate_memory, largest_context
 from cartdeck_gguf.native_log import Listener, NativeLog
 from cartdeck_gguf.sampling import SamplingSettings
 from cartdeck_gguf.shards import read_model
 from cartdeck_gguf.soundness import check_sound
 from cartdeck_gguf.vocabulary import Vocabulary, check_vocabulary
+from cartdeck_modelkit.gguf.header import Header
+from cartdeck_modelkit.gguf.memory import LARGEST_UNFUSED_CONTEXT, estimate_memory, largest_context
+from cartdeck_modelkit.machine import available_memory_bytes, default_threads
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from cartdeck_gguf.header import Header, read_header
+from cartdeck_modelkit.gguf.header import Header, read_header
 from cartdeck_protocol.errors import Code, failure
 
 _SHARD_NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE | re.DOTALL)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cartdeck_gguf.header import ArrayValue, Header
+from cartdeck_modelkit.gguf.header import ArrayValue, Header
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 MOST_LAYERS: Final = 512

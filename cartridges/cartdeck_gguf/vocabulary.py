@@ -7,8 +7,8 @@ process: a token twice, or a character for which a SentencePiece vocabulary has 
 from dataclasses import dataclass
 from typing import Final
 
-from cartdeck_gguf.header import Header
 from cartdeck_gguf.soundness import unsound
+from cartdeck_modelkit.gguf.header import Header
 from cartdeck_protocol.errors import Code, failure
 
 TOKENS_KEY: Final = "tokenizer.ggml.tokens"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cartdeck_gguf.header import read_header
 from cartdeck_gguf.shards import read_model
+from cartdeck_modelkit.gguf.header import read_header
 from cartdeck_protocol.errors import CartdeckError, Code
 
 WriteGguf = Callable[..., Path]

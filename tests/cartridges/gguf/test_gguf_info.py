@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cartdeck_gguf.info import describe_model
-from cartdeck_gguf.machine import available_memory_bytes, default_threads, usable_processors
-from cartdeck_gguf.memory import estimate_memory, largest_context
 from cartdeck_gguf.shards import read_model
+from cartdeck_modelkit.gguf.memory import estimate_memory, largest_context
+from cartdeck_modelkit.machine import available_memory_bytes, default_threads, usable_processors
 
 WriteGguf = Callable[..., Path]
 MEMORY_PARTS = ("weights_bytes", "cache_bytes", "compute_bytes")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cartdeck_gguf.header import Header, read_header
 from cartdeck_gguf.load_failure import first_reason, load_failure
 from cartdeck_gguf.loading import choose_context
-from cartdeck_gguf.memory import estimate_memory
+from cartdeck_modelkit.gguf.header import Header, read_header
+from cartdeck_modelkit.gguf.memory import estimate_memory
 from cartdeck_protocol.errors import CartdeckError, Code
 
 Open = Callable[..., Any]

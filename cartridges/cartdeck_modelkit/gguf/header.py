@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from cartdeck_gguf.file_kind import FIRST_BYTES, name_kind
-from cartdeck_gguf.header_bytes import MARK_EVERY, HeaderBytes, truncated
-from cartdeck_gguf.tensor_type import TENSOR_TYPES
+from cartdeck_modelkit.gguf.file_kind import FIRST_BYTES, name_kind
+from cartdeck_modelkit.gguf.header_bytes import MARK_EVERY, HeaderBytes, truncated
+from cartdeck_modelkit.gguf.tensor_type import TENSOR_TYPES
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 READABLE_VERSIONS = (2, 3)
@@ -157,7 +157,7 @@ def read_header(path: Path) -> Header:
     size_bytes = _regular_file_size(path)
     try:
         with path.open("rb") as file:
-            return _read(file, path, size_bytes)
+            return parse_header(file, path, size_bytes=size_bytes)
     except OSError as error:
         raise _not_a_model(path, f"a file that cannot be read ({error.strerror})") from None
 
@@ -184,7 +184,12 @@ def _not_a_model(path: Path, found: str) -> CartdeckError:
     )
 
 
-def _read(file: BinaryIO, path: Path, size_bytes: int) -> Header:
+def parse_header(file: BinaryIO, path: Path, *, size_bytes: int) -> Header:
+    """The header at the start of `file`, which is `size_bytes` long in all; `path` is what errors call it.
+
+    `file` needs `read` and `seek` alone, and is read from its start only as far as the header goes: it may stand for a
+    file that lies elsewhere. Raises what `read_header` raises for the content.
+    """
     first = file.read(FIRST_BYTES)
     if first[:4] != b"GGUF":
         raise _not_a_model(path, name_kind(first))

@@ -6,7 +6,7 @@ key-value cache, compute buffer; for a dense model they come within a few per ce
 
 from dataclasses import dataclass
 
-from cartdeck_gguf.header import ArrayValue, Header
+from cartdeck_modelkit.gguf.header import ArrayValue, Header
 
 CACHE_VALUE_BYTES = 2
 """The key-value cache holds float16."""
