@@ -2,6 +2,7 @@
 # make test    set up everything, and run the tests
 # make check   formatting, lint, types
 # make bench   the figures, side by side with the library alone
+# make fuzz    the wire's two ends on bytes that a search for new paths makes, for MINUTES=10
 #
 # Variables:  PYTHON=python3.12   the interpreter to start from (3.11 or newer)
 #             VENV=.venv          the environment to set up and use
@@ -9,6 +10,7 @@
 #                   FILE.whl      install this wheel instead;
 #                   skip          leave it out: the gguf cartridge is then listed as unavailable
 #             CMAKE_ARGS=...      how to build it, for instance "-DGGML_CUDA=on"
+#             MINUTES=...         how long a search or a soak takes
 #             ARGS=...            more arguments for the command that the target runs
 # An environment that has llama-cpp-python already keeps the one it has.
 
@@ -21,6 +23,7 @@ PYTHON ?= python3
 VENV ?= .venv
 LLAMA ?= build
 ARGS ?=
+MINUTES ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_ARGS
@@ -35,7 +38,7 @@ EXTRAS := $(if $(filter skip,$(LLAMA)),models,all)
 LLAMA_STAMP := $(STAMPS)/llama-$(notdir $(LLAMA))
 STAGE := @echo "make:"
 
-.PHONY: help demo test check bench setup setup-dev
+.PHONY: help demo test check bench fuzz setup setup-dev
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -57,6 +60,9 @@ bench: setup-dev
 	$(STAGE) "calls, bytes and small messages, beside a raw pipe"
 	@$(BIN)/python benchmarks/peers/peer_rawpipe.py
 	@$(BIN)/python benchmarks/peer_cartdeck.py asyncio
+
+fuzz: $(STAMPS)/fuzz-$(EXTRAS)
+	@$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$$(( $(or $(MINUTES),10) * 60 )) $(ARGS)
 
 setup: $(STAMPS)/cartdeck-$(EXTRAS)
 setup-dev: $(STAMPS)/dev-$(EXTRAS)
@@ -97,4 +103,9 @@ $(STAMPS)/cartdeck-%: pyproject.toml $(CONSTRAINTS)
 $(STAMPS)/dev-%: $(STAMPS)/cartdeck-%
 	$(STAGE) "installing the development tools into $(VENV)"
 	@$(INSTALL) --group dev
+	@touch $@
+
+$(STAMPS)/fuzz-%: $(STAMPS)/dev-%
+	$(STAGE) "installing the fuzzer into $(VENV)"
+	@$(INSTALL) --group fuzz
 	@touch $@

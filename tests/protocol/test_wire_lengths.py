@@ -157,3 +157,14 @@ def test_the_end_says_whether_the_bytes_so_far_end_inside_a_frame(play: Any, fra
         assert not played.end.is_between_frames
         played.end.receive(beat[at:])
     assert played.end.is_between_frames
+
+
+@pytest.mark.parametrize("length", [0, most(Kind.HELLO) + 1, 14_013_909, (1 << 32) - 1])
+@pytest.mark.parametrize("start", [b"\x83\x01\x63", b"\x83\x02\x00", b"\xa3abc", b"\x83\x01\x03"])
+def test_a_length_that_is_never_right_is_the_fault_whether_or_not_the_kind_is_there(
+    play: Any, length: int, start: bytes
+) -> None:
+    data = length.to_bytes(4, "big") + start
+    [at_once] = play().hear(data)
+    [later] = play().hear(data[:4])
+    assert (at_once.error.code, at_once.error.message) == (later.error.code, later.error.message)

@@ -121,6 +121,8 @@ class Splitter:
 
     def _fault(self, length: int, kind: int) -> RemoteProtocolError:
         code, key = Code.PROTOCOL_VIOLATION, None
+        if length > self._most_bytes[UNDECIDED]:
+            kind = UNDECIDED  # whatever it is, and whether or not the bytes that tell are there already (law 12)
         if length < _LEAST_BODY:
             message = f"a frame of {length} bytes; the least is {_LEAST_BODY}"
         elif kind == NO_FRAME:
