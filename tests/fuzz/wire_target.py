@@ -286,8 +286,10 @@ def _is_inside_a_request(end: wire.Connection, body: bytes) -> bool:
         fields = decode(memoryview(body), frame=0, offset=0)
     except CartdeckError:
         return False
+    if next(iter(fields)) != 1 or not end.is_greeted:  # the kind must come first, which the splitter sees to
+        return False
     kind = fields[1]
-    return end.is_greeted and kind in _INSIDE_A_REQUEST and fields[2] != 0 and len(body) <= end.limits.frame_bytes(kind)
+    return kind in _INSIDE_A_REQUEST and fields[2] != 0 and len(body) <= end.limits.frame_bytes(kind)
 
 
 # -- where the search begins
