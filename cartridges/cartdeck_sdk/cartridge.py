@@ -4,7 +4,7 @@ It does not know the wire. The manifest beside the package is the one source of 
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
 from cartdeck_protocol.caps import CapDefinition, Manifest
@@ -17,12 +17,19 @@ Hook = Callable[[], Awaitable[None]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
 
-@dataclass(slots=True, frozen=True)
 class Registration:
-    """One handler and the definition that it serves."""
+    """One handler and the definition that it serves; what each call would find out again is found out here."""
 
-    definition: CapDefinition
-    function: Handler
+    __slots__ = ("definition", "function", "is_coroutine", "required", "streamed")
+
+    def __init__(self, definition: CapDefinition, function: Handler) -> None:
+        self.definition = definition
+        self.function = function
+        self.is_coroutine = iscoroutinefunction(function)
+        arguments = definition.arguments.values()
+        self.required = frozenset(argument.name for argument in arguments if argument.required)
+        self.streamed = tuple(argument for argument in arguments if argument.is_stream or argument.is_sequence)
+        """The arguments that the handler takes as they come."""
 
 
 class Cartridge:

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 class Request:
     """One call. `request["name"]` is the typed value of an argument, its default where the caller gave none."""
 
+    __slots__ = (
+        "_definition", "_exchange", "_on_cancel", "_streams", "_values", "cancel_reason", "given", "peer",
+    )  # fmt: skip
+
     def __init__(self, exchange: Exchange, definition: CapDefinition, peer: "Peer") -> None:
         self._exchange = exchange
         self._definition = definition
         self._values: dict[str, Any] = {}
-        self._given: set[str] = set()
+        self.given: set[str] = set()
+        """The arguments that the caller gave itself."""
         self._streams: dict[str, ReceivedStream] = {}
         self._on_cancel: list[Callable[[], None]] = []
         self.cancel_reason: str | None = None
@@ -54,7 +59,7 @@ class Request:
 
     def is_given(self, name: str) -> bool:
         """Whether the caller gave the argument itself."""
-        return name in self._given
+        return name in self.given
 
     def stream(self, name: str) -> ReceivedStream:
         """The chunks (or items) of a streamed argument, as they come. Empty when the caller gave none."""
@@ -68,6 +73,9 @@ class Request:
         return self._streams[argument.name]
 
     def _argument(self, name: str) -> ArgumentDefinition:
+        found = self._definition.arguments.get(name)
+        if found is not None:
+            return found
         try:
             return self._definition.argument(name)
         except CartdeckError as error:
@@ -95,22 +103,12 @@ class Request:
     def set_value(self, argument: ArgumentDefinition, data: bytes) -> None:
         """Decode one collected argument; BAD_ARGUMENT says what was found and what was wanted."""
         self._values[argument.name] = decode_value(argument, data)
-        self._given.add(argument.name)
+        self.given.add(argument.name)
 
     def set_stream(self, argument: ArgumentDefinition, stream: ReceivedStream, *, is_given: bool) -> None:
         self._streams[argument.name] = stream
         if is_given:
-            self._given.add(argument.name)
-
-    def check_complete(self) -> None:
-        """MISSING_ARGUMENT names a required argument that did not come."""
-        for argument in self._definition.arguments.values():
-            if argument.required and argument.name not in self._given:
-                raise failure(
-                    Code.MISSING_ARGUMENT,
-                    f"{self.alias} needs the argument {argument.name} ({argument.media}), which was not given",
-                    argument=argument.name,
-                )
+            self.given.add(argument.name)
 
     def cancel(self, reason: str) -> None:
         self.cancel_reason = reason

@@ -9,7 +9,7 @@ import sys
 from asyncio import AbstractEventLoop, Future, Task
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from cartdeck_protocol.caps import CapUrn, UrnError
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -17,7 +17,6 @@ from cartdeck_protocol.wire import (
     Connection,
     ConnectionLogged,
     ConnectionRefused,
-    Event,
     HelloReceived,
     RequestReceived,
     Role,
@@ -64,6 +63,7 @@ class Service:
         # the link's own methods, so that a write costs one call less
         self.schedule_flush = self._link.schedule_flush
         self.flush = self._link.flush
+        self.answered = self._link.answered
 
     async def run(self) -> int:
         """Serve; the exit code once the host has closed the pipes."""
@@ -95,8 +95,8 @@ class Service:
         connection = self.connection
         return len(connection.exchanges), connection.stragglers, connection.strays
 
-    def _on_event(self, event: Event) -> None:
-        if isinstance(event, RequestReceived):
+    def _on_event(self, event: Any) -> None:
+        if type(event) is RequestReceived:
             self._on_request(event)
         elif isinstance(event, HelloReceived):
             self.flush()  # our HELLO is the first frame: heartbeats start behind it
@@ -104,7 +104,7 @@ class Service:
         elif isinstance(event, ConnectionLogged | ConnectionRefused | StrayReceived):
             print(f"cartdeck_sdk: {event}", file=sys.stderr)
         else:
-            owner = cast("Any", event).exchange.owner
+            owner = event.exchange.owner
             if owner is not None:
                 owner.on_event(event)
 
@@ -113,7 +113,7 @@ class Service:
         if isinstance(entry, CartdeckError):
             self.connection.fail(event.exchange, entry)
             return
-        HandlerTask(self, event.exchange, entry.definition, entry.function).begin(event)
+        HandlerTask(self, event.exchange, entry).begin(event)
 
     def _find(self, cap: str) -> Registration | CartdeckError:
         """The handler for a URN that is not word for word one of ours."""

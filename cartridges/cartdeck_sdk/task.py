@@ -5,11 +5,8 @@ It does not know the pipe. A handler's error of the code table is the answer; an
 
 import traceback
 from asyncio import CancelledError, Task
-from collections.abc import Callable
-from inspect import iscoroutinefunction
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from cartdeck_protocol.caps import CapDefinition
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import (
     ArgumentsEnded,
@@ -22,6 +19,8 @@ from cartdeck_protocol.wire import (
     StreamEnded,
     StreamStarted,
 )
+from cartdeck_sdk.cartridge import Registration
+from cartdeck_sdk.eager import start_at_once
 from cartdeck_sdk.output import Link, Output, WorkerOutput
 from cartdeck_sdk.peer import Peer
 from cartdeck_sdk.peer_call import PeerLink
@@ -31,48 +30,55 @@ from cartdeck_sdk.request import Request
 MOST_COLLECTED_BYTES: Final = 256 * 1024 * 1024
 """The most that the collected arguments of one call may hold together; larger ones must be streamed ones."""
 
-Handler = Callable[..., Any]
-
 
 class Host(Link, PeerLink, Protocol):
     """What a call needs of the service."""
 
     def leave(self, exit_code: int) -> None: ...
+    def answered(self) -> None: ...
 
 
 class HandlerTask:
     """One request from its REQ to its terminal."""
 
-    def __init__(self, host: Host, exchange: Exchange, definition: CapDefinition, handler: Handler) -> None:
+    __slots__ = (
+        "_collected", "_collected_bytes", "_entry", "_exchange", "_has_begun", "_host", "_is_abandoned", "_is_started",
+        "_peer", "_request", "_streams", "_task",
+    )  # fmt: skip
+
+    def __init__(self, host: Host, exchange: Exchange, entry: Registration) -> None:
         self._host = host
         self._exchange = exchange
-        self._definition = definition
-        self._handler = handler
+        self._entry = entry
         self._collected: dict[int, tuple[str, list[bytes]]] = {}
         self._collected_bytes = 0
         self._streams: dict[int, ReceivedStream] = {}
         self._task: Task[None] | None = None
+        self._is_started = False
         self._has_begun = False
         self._is_abandoned = False
         self._peer = Peer(host, exchange)
-        self._request = Request(exchange, definition, self._peer)
+        self._request = Request(exchange, entry.definition, self._peer)
         exchange.owner = self
 
     def begin(self, event: RequestReceived) -> None:
         """Take the request; start the handler as soon as what it needs is there."""
+        if self._exchange.cancelled:
+            return  # the CANCEL came in the same read, and its event is next
+        request, definition, host = self._request, self._entry.definition, self._host
         try:
-            for argument in self._definition.arguments.values():
-                if argument.is_stream or argument.is_sequence:
-                    self._request.set_stream(argument, self._new_stream(argument.is_sequence), is_given=False)
+            for argument in self._entry.streamed:
+                stream = ReceivedStream(host.loop, host.schedule_flush, is_sequence=argument.is_sequence)
+                request.set_stream(argument, stream, is_given=False)
             for name, data in event.arguments.items():
-                argument = self._definition.argument(name)
+                argument = definition.arguments.get(name) or definition.argument(name)
                 if argument.is_stream or argument.is_sequence:
-                    stream = self._request.stream(argument.name)
+                    stream = request.stream(argument.name)
                     stream.feed(data)
                     stream.end()
-                    self._request.set_stream(argument, stream, is_given=True)
+                    request.set_stream(argument, stream, is_given=True)
                 else:
-                    self._request.set_value(argument, data)
+                    request.set_value(argument, data)
             if event.complete:
                 self._start()
         except CartdeckError as error:
@@ -104,11 +110,8 @@ class HandlerTask:
 
     # arguments
 
-    def _new_stream(self, is_sequence: bool) -> ReceivedStream:
-        return ReceivedStream(self._host.loop, self._host.schedule_flush, is_sequence=is_sequence)
-
     def _on_stream_start(self, event: StreamStarted) -> None:
-        argument = self._definition.argument(event.stream.name)
+        argument = self._entry.definition.argument(event.stream.name)
         number = event.stream.number
         if argument.is_stream or argument.is_sequence:
             stream = self._request.stream(argument.name)
@@ -142,7 +145,7 @@ class HandlerTask:
         if self._collected_bytes > MOST_COLLECTED_BYTES:
             raise failure(
                 Code.BAD_ARGUMENT,
-                f"the arguments of {self._definition.alias} are larger than {MOST_COLLECTED_BYTES} bytes",
+                f"the arguments of {self._entry.definition.alias} are larger than {MOST_COLLECTED_BYTES} bytes",
                 argument=name,
             )
 
@@ -152,27 +155,35 @@ class HandlerTask:
             stream.end()
         else:
             name, chunks = self._collected.pop(number)
-            self._request.set_value(self._definition.argument(name), b"".join(chunks))
+            self._request.set_value(self._entry.definition.argument(name), b"".join(chunks))
 
     # the handler
 
     def _start(self) -> None:
-        if self._task is not None:
+        if self._is_started:
             return
-        self._request.check_complete()
-        for argument in self._definition.arguments.values():
-            if (argument.is_stream or argument.is_sequence) and not self._request.is_given(argument.name):
-                self._request.stream(argument.name).end()
-        output = Output(self._host, self._exchange, self._definition)
+        entry, request = self._entry, self._request
+        if not entry.required <= request.given:
+            entry.definition.check_complete(request.given)
+        self._is_started = True
+        for argument in entry.streamed:
+            if argument.name not in request.given:
+                request.stream(argument.name).end()
+        output = Output(self._host, self._exchange, entry.definition)
         self._peer.output = output
-        self._task = self._host.loop.create_task(self._run(output))
+        task = start_at_once(self._host.loop, self._run(output))
+        if not task.done():
+            self._task = task
 
     async def _run(self, output: Output) -> None:
         self._has_begun = True
         exit_code: int | None = None
         error: CartdeckError | None = None
         try:
-            await self._call(output)
+            if self._entry.is_coroutine:
+                await self._entry.function(self._request, output)
+            else:
+                await self._run_in_worker(output)
         except CancelledError:
             error = self._cancelled(output)
         except CartdeckError as found:
@@ -181,7 +192,7 @@ class HandlerTask:
             # alive but useless is the worst state: answer, then leave, so that the host starts a new process
             exit_code = found.code if isinstance(found, SystemExit) and isinstance(found.code, int) else 70
             error = failure(
-                Code.HANDLER_FAILED, f"the handler of {self._definition.alias} ended the process: {found!r}"
+                Code.HANDLER_FAILED, f"the handler of {self._entry.definition.alias} ended the process: {found!r}"
             )
         except BaseException as found:
             output.log("error", traceback.format_exc())
@@ -190,18 +201,16 @@ class HandlerTask:
                 exit_code = 70
         if exit_code is not None:
             # before the answer: a caller that has it may call again at once, and must not meet a process that leaves
-            message = f"the handler of {self._definition.alias} ended the process"
+            message = f"the handler of {self._entry.definition.alias} ended the process"
             self._host.connection.refuse(failure(Code.CARTRIDGE_DIED, message))
         self._answer(output, error)
         if exit_code is not None:
             self._host.leave(exit_code)
 
-    async def _call(self, output: Output) -> None:
-        if iscoroutinefunction(self._handler):
-            await self._handler(self._request, output)
-            return
+    async def _run_in_worker(self, output: Output) -> None:
+        function, request = self._entry.function, self._request
         worker_output = WorkerOutput(self._host.loop, output)
-        await self._host.run_in_worker(lambda: self._handler(self._request, worker_output))
+        await self._host.run_in_worker(lambda: function(request, worker_output))
 
     def _cancelled(self, output: Output) -> CartdeckError:
         details = {"provenance": output.provenance} if output.provenance else None
@@ -212,6 +221,8 @@ class HandlerTask:
         self._peer.cancel_all("the calling handler has ended")
         for stream in self._streams.values():
             stream.discard()
+        # these lead back here: without this each call is work for the garbage collector, a quarter of its cost
+        self._task = exchange.owner = None
         if self._is_abandoned:
             return
         output.release_logs()
@@ -224,7 +235,7 @@ class HandlerTask:
                 error = failure(Code.HANDLER_FAILED, f"the provenance is not plain data: {found}")
         if error is not None:
             connection.fail(exchange, error)
-        self._host.schedule_flush()
+        self._host.answered()
 
     def _stop(self, reason: str) -> None:
         self._request.cancel(reason)
@@ -233,18 +244,16 @@ class HandlerTask:
         for stream in self._streams.values():
             stream.end(error)
         if self._has_begun:
-            if self._task is not None and iscoroutinefunction(self._handler):
+            if self._task is not None and self._entry.is_coroutine:
                 self._task.cancel()
             return
-        if self._task is not None:
-            self._task.cancel()  # before its first step: it will not run, and so not answer
         if self._exchange.is_open and not self._is_abandoned:
             self._host.connection.fail(self._exchange, error)
             self._host.schedule_flush()
 
     def _fail(self, error: CartdeckError) -> None:
         """Before the handler ran, or beside it: the answer is this error."""
-        if self._task is not None:
+        if self._is_started:
             self._stop(error.message)
         self._host.connection.fail(self._exchange, error)
         self._host.schedule_flush()
