@@ -31,7 +31,16 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cartdeck_modelkit": frozenset({"cartdeck_protocol", "cartdeck_sdk", "anyio"}),
     "cartdeck_echo": frozenset({"cartdeck_protocol", "cartdeck_sdk", "anyio"}),
     "cartdeck_models": frozenset(
-        {"cartdeck_protocol", "cartdeck_sdk", "cartdeck_modelkit", "anyio", "filelock", "platformdirs"}
+        {
+            "cartdeck_protocol",
+            "cartdeck_sdk",
+            "cartdeck_modelkit",
+            "anyio",
+            "filelock",
+            "httpx2",
+            "huggingface_hub",
+            "platformdirs",
+        }
     ),
     "cartdeck_gguf": frozenset(
         {"cartdeck_protocol", "cartdeck_sdk", "cartdeck_modelkit", "anyio", "llama_cpp", "numpy"}

@@ -13,6 +13,8 @@ from cartdeck_protocol.errors import Code, failure
 
 RATE_WINDOW_S = 5.0
 """A transfer's rate is measured over this long."""
+POLL_S = 0.1
+"""How often a job that waits looks whether it is still wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,15 @@ class Task:
         """Raises CANCELLED once nobody wants the job any more."""
         if self.is_cancelled():
             raise cancelled(phase)
+
+
+def pause(task: Task, seconds: float, phase: str) -> None:
+    """Wait so long. Raises CANCELLED within a tenth of a second once nobody wants the job any more."""
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0:
+        task.raise_if_cancelled(phase)
+        time.sleep(min(POLL_S, left_s))
+    task.raise_if_cancelled(phase)
 
 
 def cancelled(phase: str) -> Exception:

@@ -1,0 +1,223 @@
+"""Owns HTTP with a hub: requests, redirects, the token, and what huggingface_hub knows of addresses and headers.
+
+It does not know retries, files on disk or what a model is. The one module that imports huggingface_hub and its HTTP
+library, so it is imported in worker threads alone. The token goes to the endpoint's own origin and nowhere else: a
+redirect is followed here, step by step, and leaves it behind when it leads away.
+"""
+
+import json
+import logging
+import socket
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urljoin, urlsplit
+
+import httpx2
+from huggingface_hub import hf_hub_url
+from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType] - a bare dict there
+
+from cartdeck_models.hub.refusal import Refusal, host_of
+from cartdeck_models.settings import HubSettings
+
+MOST_REDIRECTS = 10
+MOST_JSON_BYTES = 64 * 1024 * 1024
+CONNECT_LIMIT_S = 10.0
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each address, and those of storage hold signatures
+logging.getLogger("httpcore2").setLevel(logging.WARNING)
+
+
+class RefusedError(Exception):
+    """The hub answered, with no success."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(f"{refusal.host} answers {refusal.status}")
+        self.refusal = refusal
+
+
+class BrokenError(Exception):
+    """The connection failed: it was not made (`was_made` is False), brought nothing in time, or was cut."""
+
+    def __init__(self, host: str, reason: str, *, was_made: bool, is_quiet: bool = False) -> None:
+        super().__init__(f"{host}: {reason}")
+        self.host = host
+        self.reason = reason
+        self.was_made = was_made
+        self.is_quiet = is_quiet
+
+
+class StrangeAnswerError(Exception):
+    """The answer is a success in form, and not what a hub answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """An open answer. `first` is where its bytes begin in the file; `end` where they end, `size` the file's, if told.
+
+    `url` is where it came from in the end.
+    """
+
+    url: str
+    status: int
+    first: int
+    end: int | None
+    size: int | None
+    _response: httpx2.Response
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes as they come, in pieces of 64 KiB at most. Raises BrokenError."""
+        with _foreign_errors(self.url):
+            yield from self._response.iter_raw()
+
+    def shut(self) -> None:
+        """Wake whoever reads, from another thread: the connection is shut and then fails there."""
+        stream = self._response.extensions.get("network_stream")
+        found = None if stream is None else stream.get_extra_info("socket")
+        if isinstance(found, socket.socket):
+            try:
+                found.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # it was closed already
+
+
+class HubClient:
+    """Requests to the hub of `settings`. Its methods may be called from several threads at once."""
+
+    def __init__(self, settings: HubSettings) -> None:
+        self.endpoint = settings.endpoint
+        self._origin = _origin_of(settings.endpoint)
+        headers = build_hf_headers(token=False, library_name="cartdeck")
+        self._client = httpx2.Client(
+            headers={**headers, "accept-encoding": "identity"},
+            follow_redirects=False,
+            timeout=httpx2.Timeout(settings.quiet_limit_s, connect=min(CONNECT_LIMIT_S, settings.quiet_limit_s)),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=2 * settings.connections),
+        )
+        self._authorization = build_hf_headers().get("authorization")
+
+    @property
+    def has_token(self) -> bool:
+        return self._authorization is not None
+
+    def close(self) -> None:
+        self._client.close()
+
+    def file_url(self, repository: str, commit: str, path: str) -> str:
+        return hf_hub_url(repository, path, revision=commit, endpoint=self.endpoint)
+
+    def api_url(self, repository: str, *parts: str, query: str = "") -> str:
+        quoted = "/".join(quote(part, safe="") for part in parts)
+        return f"{self.endpoint}/api/models/{repository}/{quoted}" + (f"?{query}" if query else "")
+
+    def get_json(self, url: str) -> tuple[Any, str | None]:
+        """The JSON at `url`, and the address of the next page. Raises RefusedError, BrokenError, StrangeAnswerError."""
+        with self._opened(url, {}) as response, _foreign_errors(url):
+            data = bytearray()
+            for piece in response.iter_bytes():
+                data += piece
+                if len(data) > MOST_JSON_BYTES:
+                    raise StrangeAnswerError(f"{host_of(url)} answers with more than {MOST_JSON_BYTES} bytes of JSON")
+            try:
+                value = json.loads(data)
+            except ValueError:
+                raise StrangeAnswerError(f"{host_of(url)} answers with something that is no JSON") from None
+            following = response.links.get("next", {}).get("url")
+        if following is None:
+            return value, None
+        following = urljoin(url, following)
+        if _origin_of(following) != self._origin:
+            raise StrangeAnswerError(f"{host_of(url)} continues its listing on {host_of(following)}")
+        return value, following
+
+    @contextmanager
+    def opened(self, url: str, *, first: int = 0, end: int | None = None) -> Generator[Body]:
+        """The bytes [first, end) at `url`, or all of them where the server does not do ranges: see `Body.first`.
+
+        Raises RefusedError, BrokenError, StrangeAnswerError.
+        """
+        is_range = first > 0 or end is not None
+        wanted = {"range": f"bytes={first}-" + ("" if end is None else str(end - 1))} if is_range else {}
+        with self._opened(url, wanted) as response:
+            yield _body(response)
+
+    @contextmanager
+    def _opened(self, url: str, headers: dict[str, str]) -> Generator[httpx2.Response]:
+        for _ in range(MOST_REDIRECTS):
+            with self._sent(url, headers) as response:
+                if not response.has_redirect_location:
+                    if response.status_code not in (200, 206):
+                        raise RefusedError(_refusal(response))
+                    yield response
+                    return
+                url = urljoin(url, response.headers["location"])
+                if urlsplit(url).scheme not in ("http", "https"):
+                    raise StrangeAnswerError(f"{host_of(str(response.url))} redirects to something that is not HTTP")
+        raise StrangeAnswerError(f"{host_of(url)} redirects more than {MOST_REDIRECTS} times")
+
+    @contextmanager
+    def _sent(self, url: str, headers: dict[str, str]) -> Generator[httpx2.Response]:
+        own = {"authorization": self._authorization} if self._authorization and _origin_of(url) == self._origin else {}
+        with _foreign_errors(url):
+            request = self._client.build_request("GET", url, headers={**headers, **own})
+            response = self._client.send(request, stream=True)
+        try:
+            yield response
+        finally:
+            response.close()
+
+
+@contextmanager
+def _foreign_errors(url: str) -> Generator[None]:
+    """The one place where the HTTP library's errors become ours. Their text is not shown: it may hold an address."""
+    host = host_of(url)
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, httpx2.UnsupportedProtocol) as error:
+        raise BrokenError(host, _reason(error), was_made=False) from None
+    except httpx2.TimeoutException:
+        raise BrokenError(host, "it sends nothing", was_made=True, is_quiet=True) from None
+    except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError) as error:
+        raise BrokenError(host, _reason(error), was_made=True) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, httpx2.TimeoutException):
+        return "no connection in time"
+    if isinstance(error, httpx2.ConnectError):
+        return str(error) or "no connection"
+    return {"ReadError": "the connection was reset", "RemoteProtocolError": "the connection was cut"}.get(
+        type(error).__name__, type(error).__name__
+    )
+
+
+def _refusal(response: httpx2.Response) -> Refusal:
+    return Refusal(
+        response.status_code, str(response.url), {name.lower(): value for name, value in response.headers.items()}
+    )
+
+
+def _body(response: httpx2.Response) -> Body:
+    first, end, size = 0, None, None
+    if response.status_code == 206:
+        first, end, size = _content_range(response)
+    elif response.headers.get("content-length", "").isdigit() and "content-encoding" not in response.headers:
+        size = end = int(response.headers["content-length"])
+    return Body(str(response.url), response.status_code, first, end, size, response)
+
+
+def _content_range(response: httpx2.Response) -> tuple[int, int, int | None]:
+    """`bytes 0-99/1000` as (0, 100, 1000)."""
+    unit, _, rest = response.headers.get("content-range", "").partition(" ")
+    span, _, size = rest.partition("/")
+    first, _, last = span.partition("-")
+    if unit != "bytes" or not first.isdigit() or not last.isdigit():
+        raise StrangeAnswerError(f"{host_of(str(response.url))} answers 206 and does not say which bytes")
+    return int(first), int(last) + 1, int(size) if size.isdigit() else None
+
+
+def _origin_of(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
