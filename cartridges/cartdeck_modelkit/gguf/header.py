@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cartdeck_modelkit.gguf.file_kind import FIRST_BYTES, name_kind
-from cartdeck_modelkit.gguf.header_bytes import MARK_EVERY, HeaderBytes, truncated
+from cartdeck_modelkit.gguf.header_bytes import MARK_EVERY, HeaderBytes, Source, truncated
 from cartdeck_modelkit.gguf.tensor_type import TENSOR_TYPES
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -184,11 +184,10 @@ def _not_a_model(path: Path, found: str) -> CartdeckError:
     )
 
 
-def parse_header(file: BinaryIO, path: Path, *, size_bytes: int) -> Header:
+def parse_header(file: Source, path: Path, *, size_bytes: int) -> Header:
     """The header at the start of `file`, which is `size_bytes` long in all; `path` is what errors call it.
 
-    `file` needs `read` and `seek` alone, and is read from its start only as far as the header goes: it may stand for a
-    file that lies elsewhere. Raises what `read_header` raises for the content.
+    It is read from its start, and only as far as the header goes. Raises what `read_header` raises for the content.
     """
     first = file.read(FIRST_BYTES)
     if first[:4] != b"GGUF":

@@ -4,7 +4,7 @@ It does not know what the bytes mean beyond GGUF's numbers and strings.
 """
 
 import struct
-from typing import BinaryIO
+from typing import Protocol
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -19,6 +19,16 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
+class Source(Protocol):
+    """What a header is read from: an open file, or what stands for one that lies elsewhere."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next `size` bytes; fewer only at the end."""
+        ...
+
+    def seek(self, offset: int, /) -> int: ...
+
+
 class HeaderBytes:
     """A cursor over the beginning of `file`, which is `size_bytes` long.
 
@@ -26,7 +36,7 @@ class HeaderBytes:
     beyond `HEADER_LIMIT_BYTES`, which no true header does.
     """
 
-    def __init__(self, file: BinaryIO, *, path: str, size_bytes: int) -> None:
+    def __init__(self, file: Source, *, path: str, size_bytes: int) -> None:
         self.position = 0
         self._file = file
         self._path = path
