@@ -15,6 +15,13 @@ async def download_model(request: Request, output: Output) -> None:
     await download(request, output)
 
 
+@cartridge.handles("fit-model", needs=("model", "context-size"))
+async def fit_model(request: Request, output: Output) -> None:
+    from cartdeck_models.fitting import fit  # noqa: PLC0415 - as above
+
+    await fit(request, output)
+
+
 async def _stop() -> None:
     from cartdeck_models.download import close  # noqa: PLC0415 - as above
 

@@ -20,6 +20,7 @@ class Library:
     """Models by spec, with one cache and one transfer per model. Its methods may be called from any thread."""
 
     def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self._store = Store(settings.models_dir)
         self._pypi = PypiSource(self._store, settings)
         self._flights: Flights[Obtained] = Flights()

@@ -200,7 +200,7 @@ def _parse_hub(text: str, rest: str) -> HubSpec:
         raise bad_spec(text, "it names no file after ':'", HUB_EXAMPLE)
     return HubSpec(
         _checked_repository(text, repository),
-        _checked_revision(text, revision) if at else None,
+        checked_revision(text, revision) if at else None,
         check_relative(file) if colon else None,
     )
 
@@ -211,7 +211,8 @@ def _checked_repository(text: str, repository: str) -> str:
     return repository
 
 
-def _checked_revision(text: str, revision: str) -> str:
+def checked_revision(text: str, revision: str) -> str:
+    """`revision` if it can be one; `text` is the whole spec, for the error. Raises BAD_ARGUMENT."""
     if not _REVISION.fullmatch(revision) or ".." in revision:
         raise bad_spec(text, f"'{revision}' is no revision", HUB_EXAMPLE)
     return revision
@@ -241,7 +242,7 @@ def _parse_hub_json(text: str) -> HubSpec:
     revision, file = _json_text(text, values, "revision"), _json_text(text, values, "filename")
     return HubSpec(
         _checked_repository(text, repository),
-        None if revision is None else _checked_revision(text, revision),
+        None if revision is None else checked_revision(text, revision),
         None if file is None else check_relative(file),
         _json_globs(text, values, "include"),
         _json_globs(text, values, "exclude"),
