@@ -21,6 +21,8 @@ _PATH_TAGS: Final = frozenset({"model-spec", "file-path"})
 """Media tags of text that names a file: a Path stands for its text there, not for what it holds."""
 _PLAIN: Final = frozenset({str, bytes, int, float, bool})
 _STREAMED_KINDS: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES, ValueKind.JSON})
+_LASTING: Final[tuple[type, ...]] = (bytes, str, Path, list, tuple)
+"""Sources that are as good after they were read."""
 _SMALL_SEQUENCE: Final = 64
 """A list of at most so many items is checked and encoded at once: a task costs more than that."""
 
@@ -44,6 +46,11 @@ class Prepared:
     instance: str = ""
     is_complete: bool = True
     """No argument stream follows the request."""
+
+    @property
+    def can_be_sent_again(self) -> bool:
+        """Nothing is used up when it is sent."""
+        return all(one.items is not None or isinstance(one.source, _LASTING) for one in self.streams)
 
 
 def prepare(definition: CapDefinition, instance: InstanceForm, arguments: Mapping[str, Any]) -> Prepared:

@@ -215,6 +215,14 @@ class Call(Request):
             except CartdeckError as error:  # the cartridge takes fewer streams than these
                 self._on_source_failure(error)
 
+    def can_be_sent_again(self) -> bool:
+        return not self._is_cancelled and self.prepared is not None and self.prepared.can_be_sent_again
+
+    def send_again(self) -> None:
+        super().send_again()
+        if self._feeding is not None:
+            self._feeding.stop()
+
     def _on_source_failure(self, error: CartdeckError) -> None:
         if not self.is_answered:
             self._give_up(error, is_answer=True)

@@ -30,6 +30,8 @@ class Hearing:
     """A request's exchange is closed; called before the request is told, so that it no longer counts."""
     on_error: Callable[[CartdeckError], None]
     """A request failed with this."""
+    on_out_of_memory: Callable[[wire.Failed], bool]
+    """A request's memory did not suffice: whether it is tried again, so that it is not told."""
     on_settled: Callable[[], None]
     """A request was told of its end: there is room for another."""
     on_damaged: Callable[[wire.ExchangeDamaged], None]
@@ -123,6 +125,9 @@ class Dispatch:
         request: Request = event.exchange.owner
         self._hearing.on_terminal(request)
         self._hearing.on_error(event.error)
+        if event.error.code is Code.OUT_OF_MEMORY and self._hearing.on_out_of_memory(event):
+            self._hearing.on_settled()
+            return
         try:
             request.fail(event.error)
         except Exception as mistake:

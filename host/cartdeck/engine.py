@@ -18,6 +18,7 @@ from cartdeck.discovery import BrokenCartridge, Discovery, discover
 from cartdeck.events import Result
 from cartdeck.forward import Forward, parent_of
 from cartdeck.given import checked_arguments, checked_timeout
+from cartdeck.memory_ask import is_ask
 from cartdeck.policy import SessionKey
 from cartdeck.pool import Pool
 from cartdeck.request import Request
@@ -177,7 +178,11 @@ class Engine:
     def _on_peer_call(self, session: Session, event: RequestReceived) -> None:
         connection = session.connection
         try:
-            Forward(self, session, event, parent_of(session, event)).submit()
+            parent = parent_of(session, event)
+            if is_ask(event.cap):
+                self.pool.ask_memory(session, event, parent)
+            else:
+                Forward(self, session, event, parent).submit()
         except CartdeckError as error:
             connection.fail(event.exchange, error)
             session.flush_soon()

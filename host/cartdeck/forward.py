@@ -164,6 +164,9 @@ class Forward(Request):
             self.session.connection.end(self.exchange)
             self.session.flush_soon()
 
+    def can_be_sent_again(self) -> bool:
+        return self.prepared is not None and self.prepared.is_complete  # what came as streams is gone
+
     def withdraw(self, error: CartdeckError) -> None:
         """The caller is gone: cancel, wherever it stands. Its own answer, if it still can have one, follows the
         terminal, or comes from the engine when there is none in time."""

@@ -3,10 +3,10 @@
 It does not know processes, clocks or tasks: state and event go in, a decision comes out, and the pool carries it out.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from cartdeck.settings import RestartSettings
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -145,19 +145,41 @@ class Lease:
     """The sessions at whose doors its peer calls wait; empty when it can go on by itself."""
 
 
-def is_stuck(key: SessionKey, leases: Callable[[SessionKey], Collection[Lease]]) -> bool:
+@dataclass(slots=True, frozen=True)
+class Shortage:
+    """A wait for memory, which goes on when enough of what others hold was given back."""
+
+    held_bytes: Mapping[SessionKey, int]
+    """What each of the others holds."""
+    spare_bytes: int
+    """So much of it may stay."""
+
+
+Standing: TypeAlias = Collection[Lease] | Shortage
+
+
+def is_stuck(key: SessionKey, standing: Callable[[SessionKey], Standing]) -> bool:
     """Whether no call open at `key` can end before the asking call does.
 
-    A call cannot when it is of the asking chain, or when a peer call of its own waits at a session that is stuck. A
-    ring of sessions that wait for one another counts as stuck. A session with no open call is not.
+    `standing(key)` says what is open there, or what is waited for. A call cannot end when it is of the asking chain,
+    or when a peer call of its own waits where all is stuck. A wait for memory is stuck when those that are stuck hold
+    too much. A ring of sessions that wait for one another is stuck; a session with no open call is not.
     """
-    seen: set[SessionKey] = set()
+    found: dict[SessionKey, Standing] = {}
+    unseen = [key]
+    while unseen:
+        at = unseen.pop()
+        if at not in found:
+            one = found[at] = standing(at)
+            unseen += one.held_bytes if isinstance(one, Shortage) else {to for lease in one for to in lease.waits_for}
+    # All of them are, but for those that can go on, and those that can when these did.
+    stuck = set(found)
+    while free := [at for at in stuck if not _is_held(found[at], stuck)]:
+        stuck.difference_update(free)
+    return key in stuck
 
-    def look(at: SessionKey) -> bool:
-        if at in seen:
-            return True
-        seen.add(at)
-        open_there = leases(at)
-        return bool(open_there) and all(one.is_own or any(look(door) for door in one.waits_for) for one in open_there)
 
-    return look(key)
+def _is_held(one: Standing, stuck: Collection[SessionKey]) -> bool:
+    if isinstance(one, Shortage):
+        return sum(size for at, size in one.held_bytes.items() if at in stuck) > one.spare_bytes
+    return bool(one) and all(lease.is_own or any(to in stuck for to in lease.waits_for) for lease in one)

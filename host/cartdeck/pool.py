@@ -10,11 +10,15 @@ from collections.abc import Callable
 from cartdeck import policy
 from cartdeck.clock import Clock
 from cartdeck.door import Door
+from cartdeck.footprint import counts_memory
 from cartdeck.history import History
 from cartdeck.life import Tapping
+from cartdeck.memory import Memory
+from cartdeck.memory_ask import MemoryAsk
 from cartdeck.policy import Action, SessionKey
 from cartdeck.request import Request
 from cartdeck.seating import Seating
+from cartdeck.second_try import SecondTry
 from cartdeck.session import Session, SessionWatcher, State
 from cartdeck.settings import Settings
 from cartdeck.stats import EngineStats
@@ -37,11 +41,24 @@ class Pool:
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._watcher = SessionWatcher(self._on_request_ended, on_peer_call, self._on_session_ended, tap)
         self.doors: dict[SessionKey, Door] = {}
         self._placeless: deque[Door] = deque()
         self._ending: set[Session] = set()
-        self._seating = Seating(self.doors, self._ending, limit=settings.instances.limit)
+        self._asks: list[MemoryAsk] = []
+        self._seating = Seating(
+            self.doors,
+            self._ending,
+            self._asks,
+            limit=settings.instances.limit,
+            budget_bytes=settings.memory.budget_bytes,
+        )
+        self._memory = Memory(
+            settings.memory, self._seating, self._asks, end_session=self._evict, on_change=self._settle
+        )
+        self._second_try = SecondTry(make_room=self._empty_beside, enter=self.enter)
+        self._watcher = SessionWatcher(
+            self._on_request_ended, on_peer_call, self._on_session_ended, tap, self._second_try.take
+        )
         self._history = History(self._loop.time())
         self._arrivals = 0
         self._is_closed = False
@@ -95,8 +112,10 @@ class Pool:
 
     def leave(self, request: Request) -> None:
         """The request does not want to wait any more. A start that nobody waits for is broken off."""
+        if not request.is_waiting or self._second_try.leave(request):
+            return
         door = self.doors.get(request.key)
-        if not request.is_waiting or door is None:
+        if door is None:
             return
         request.is_waiting = False
         door.waiting.remove(request)
@@ -117,6 +136,8 @@ class Pool:
         if self._is_closed:
             return
         self._advance_all()
+        if self._asks and self._memory.settle():
+            self._advance_all()  # those who yielded to it
         while self._placeless:
             door = self._placeless[0]
             self._find_place(door)
@@ -152,9 +173,11 @@ class Pool:
     def _must_yield(self, door: Door, request: Request) -> bool:
         """Who came first goes first: a session that is always busy would keep others from its place for ever. Peer
         calls do not yield; a chain that holds a place must get on to free it."""
-        if not self._placeless or not door.holds_instance or request.parent is not None:
+        if not (self._placeless or self._asks) or not door.holds_instance or request.parent is not None:
             return False
-        return not request.is_waiting or self._placeless[0].waiting[0].arrival < request.arrival
+        first = [self._placeless[0].waiting[0].arrival] if self._placeless else []
+        first += [ask.arrival for ask in self._asks[:1]]
+        return not request.is_waiting or min(first) < request.arrival
 
     # -- sessions start and end
 
@@ -173,9 +196,12 @@ class Pool:
             door.is_placeless = True
             self._placeless.append(door)
         if placement.victim is not None:
-            victim = self.doors[placement.victim].session
-            assert victim is not None
-            victim.end()
+            self._evict(placement.victim)
+
+    def _evict(self, key: SessionKey) -> None:
+        door = self.doors.get(key)
+        if door is not None and door.session is not None:
+            door.session.end()
 
     async def _start(self, door: Door, session: Session) -> None:
         try:
@@ -188,7 +214,7 @@ class Pool:
     def _on_request_ended(self, session: Session) -> None:
         door = self.doors[session.key]
         door.failures = None
-        if door.waiting or self._placeless:
+        if door.waiting or self._placeless or self._asks:
             self._settle()
 
     def _on_session_ended(self, session: Session, error: CartdeckError | None) -> None:
@@ -211,6 +237,7 @@ class Pool:
         """The process and all that it started are gone: its place is free."""
         self._ending.discard(session)
         self._history.on_gone(session)
+        self._second_try.on_gone(session)
         self._settle()
 
     def _fail_all(self, door: Door, error: CartdeckError) -> None:
@@ -221,6 +248,20 @@ class Pool:
     def _forget(self, door: Door) -> None:
         if door.is_forgettable and self.doors.get(door.key) is door:
             del self.doors[door.key]
+
+    # -- memory
+
+    def ask_memory(self, session: Session, event: RequestReceived, parent: Request | None) -> None:
+        """A cartridge asks for memory: see `Memory.ask`."""
+        self._arrivals += 1
+        self._memory.ask(session, event, parent, arrival=self._arrivals)
+
+    def _empty_beside(self, session: Session) -> list[Session]:
+        """End all idle instances but this session; those that are on their way out."""
+        for holder in self._seating.holders(session):
+            if holder.is_idle:
+                self._evict(holder.key)
+        return [one for one in self._ending if counts_memory(one)]
 
     # -- from outside
 
@@ -235,6 +276,10 @@ class Pool:
             is_unused = session.state is State.READY and not session.open_requests
             if idle_s and session.holds_instance and is_unused and self._loop.time() - session.used_at_s > idle_s:
                 session.end()
+        if self._asks:
+            has_reopened = True  # what is held may be less now
+        else:
+            self._memory.trim()
         if has_reopened:  # its heartbeats came back: nothing else tells those who wait for it
             self._settle()
 
@@ -279,6 +324,7 @@ class Pool:
         self._is_closed = True
         error = failure(Code.ABORTED, "the engine was closed while the call ran")
         starting = [door.starting for door in self.doors.values() if door.starting is not None]
+        self._second_try.fail_all(error)
         for door in tuple(self.doors.values()):
             self._fail_all(door, error)
             door.is_placeless = False

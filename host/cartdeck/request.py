@@ -23,7 +23,8 @@ class Request(ABC):
 
     __slots__ = (
         "_phase", "_progress", "_work", "advanced_at_s", "arrival", "cancel_timer", "exchange", "heard_at_s",
-        "is_answered", "is_waiting", "key", "noticed", "parent", "peers", "prepared", "request_id", "route", "session",
+        "is_answered", "is_second_try", "is_waiting", "key", "noticed", "parent", "peers", "prepared", "request_id",
+        "route", "session",
     )  # fmt: skip
 
     is_visit = False
@@ -46,6 +47,8 @@ class Request(ABC):
         self.cancel_timer: asyncio.TimerHandle | None = None
         self.is_waiting = False
         """It stands in the pool's queue."""
+        self.is_second_try = False
+        """Its load ran out of memory once, and it was sent again: see `second_try`."""
         self.noticed = ""
         """What it was last told while it waited."""
         self.is_answered = False
@@ -99,6 +102,17 @@ class Request(ABC):
         if self.is_waiting:
             return now_s
         return max((self.advanced_at_s, *(peer.last_advanced_s(now_s) for peer in self.peers)))
+
+    def can_be_sent_again(self) -> bool:
+        """Whether its arguments are all there still."""
+        return False
+
+    def send_again(self) -> None:
+        """It failed, nobody was told, and it is going to be opened once more."""
+        self.is_second_try = self.is_waiting = True
+        self.session, self.request_id = None, 0
+        self._progress = self._work = -1.0
+        self._phase = None
 
     # -- the end, once
 

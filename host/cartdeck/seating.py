@@ -1,13 +1,17 @@
-"""Owns the pool's state as `policy` wants to see it: who has one of the places for instances, and who waits for whom.
+"""Owns the pool's state as the policies want to see it: who has one of the places for instances, who holds memory, and
+who waits for whom.
 
 It does not know what is decided with it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from cartdeck import policy
 from cartdeck.door import Door
-from cartdeck.policy import Action, Lease, Placement, Seat, SessionKey
+from cartdeck.footprint import counts_memory, used_bytes
+from cartdeck.memory_ask import MemoryAsk
+from cartdeck.memory_policy import Holder
+from cartdeck.policy import Action, Lease, Placement, Seat, SessionKey, Shortage, Standing
 from cartdeck.request import Request
 from cartdeck.session import Session, State
 
@@ -15,12 +19,22 @@ _NOBODY: frozenset[int] = frozenset()
 
 
 class Seating:
-    """A view of the doors, and of the sessions whose processes are on their way out."""
+    """A view of the doors, of the sessions whose processes are on their way out, and of those that wait for memory."""
 
-    def __init__(self, doors: Mapping[SessionKey, Door], ending: Collection[Session], *, limit: int) -> None:
+    def __init__(
+        self,
+        doors: Mapping[SessionKey, Door],
+        ending: Collection[Session],
+        asks: Sequence[MemoryAsk],
+        *,
+        limit: int,
+        budget_bytes: int,
+    ) -> None:
         self._doors = doors
         self._ending = ending
+        self._asks = asks
         self._limit = limit
+        self._budget_bytes = budget_bytes
 
     def place(self) -> Placement:
         """Where one more instance goes."""
@@ -55,8 +69,51 @@ class Seating:
         ]
         return seats
 
+    # -- memory
+
+    def holders(self, asker: Session | None = None) -> list[Holder]:
+        """Who holds memory that counts, without `asker`."""
+        live = [session for session in self._live() if session is not asker and counts_memory(session)]
+        ending = [session for session in self._ending if counts_memory(session)]
+        return [self._holder(one, is_ending=False) for one in live] + [
+            self._holder(one, is_ending=True) for one in ending
+        ]
+
+    def _live(self) -> Iterator[Session]:
+        return (door.session for door in self._doors.values() if door.session is not None)
+
+    def _holder(self, session: Session, *, is_ending: bool) -> Holder:
+        is_idle = (
+            session.state is State.READY
+            and not session.open_requests
+            and not any(ask.asker is session for ask in self._asks)
+        )
+        return Holder(session.key, used_bytes(session), is_idle, is_ending, session.used_at_s)
+
+    def memory_is_stuck(self, ask: MemoryAsk, *, by_own_chain: bool) -> bool:
+        """Whether this wait for memory would never end: for its own chain of calls alone, or for any."""
+        own = frozenset(id(one) for one in ask.chain())
+
+        def standing(at: SessionKey) -> Standing:
+            is_other_ask = at != ask.key and any(at == one.key for one in self._asks)
+            return [] if by_own_chain and is_other_ask else self._standing(at, own)
+
+        return policy.is_stuck(ask.key, standing)
+
+    def _shortage(self, ask: MemoryAsk) -> Shortage:
+        held = {one.key: one.used_bytes for one in self.holders(ask.asker) if not one.is_ending}
+        return Shortage(held, self._budget_bytes - max(ask.size_bytes, used_bytes(ask.asker)))
+
+    # -- who waits for whom
+
     def _is_stuck(self, key: SessionKey, own: frozenset[int]) -> bool:
-        return policy.is_stuck(key, lambda at: self._leases(at, own))
+        return policy.is_stuck(key, lambda at: self._standing(at, own))
+
+    def _standing(self, at: SessionKey, own: frozenset[int]) -> Standing:
+        for ask in self._asks:
+            if ask.key == at:
+                return self._shortage(ask)
+        return self._leases(at, own)
 
     def _leases(self, at: SessionKey, own: frozenset[int]) -> list[Lease]:
         door = self._doors.get(at)

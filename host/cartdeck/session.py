@@ -50,6 +50,8 @@ class SessionWatcher:
     """It takes no more requests and its callers know; the error is None when it was asked to end."""
     tap: Tapping
     """Asked at the start, for one who wants to see its frames."""
+    out_of_memory: Callable[["Session", wire.Failed], bool]
+    """A request failed with OUT_OF_MEMORY: whether it is tried again, so that it is not told."""
 
 
 class Session:
@@ -73,6 +75,8 @@ class Session:
         self.health: Health | None = None
         self.last_error: CartdeckError | None = None
         """Of its requests."""
+        self.reserved_bytes = 0
+        """Of memory: what it was granted last."""
         self._settings = settings
         self._clock = clock
         self._watcher = watcher
@@ -108,6 +112,7 @@ class Session:
                 on_peer_call=lambda event: watcher.peer_called(self, event),
                 on_terminal=self._on_terminal,
                 on_error=self._on_error,
+                on_out_of_memory=lambda event: watcher.out_of_memory(self, event),
                 on_settled=self._on_settled,
                 on_damaged=lambda event: self._await_terminal(event.exchange, event.error),
             ),

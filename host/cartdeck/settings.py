@@ -11,12 +11,15 @@ from typing import Any, Final, cast
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cartdeck.machine_memory import total_memory_bytes
 from cartdeck_protocol.errors import Code, failure
 
 CONFIG_VARIABLE: Final = "CARTDECK_CONFIG"
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 _LONGEST_SHOWN: Final = 200
+_BUDGET_SHARE: Final = 0.85
+"""The rest is for the host, the cartridges that hold no instance, and the machine's own business."""
 
 
 class _Section(BaseModel):
@@ -113,6 +116,20 @@ class InstanceSettings(_Section):
     """An instance that no call used for so long is unloaded; 0 keeps it until its place is needed."""
 
 
+def default_memory_budget_bytes() -> int:
+    """85 % of the memory of this machine, or of the control group of this process; 0 where the system does not say."""
+    return int((total_memory_bytes() or 0) * _BUDGET_SHARE)
+
+
+class MemorySettings(_Section):
+    """How much memory all sessions that hold an instance may take together."""
+
+    budget_bytes: int = Field(default_factory=default_memory_budget_bytes, ge=0)
+    """0 is no limit."""
+    wait_s: float = Field(default=120.0, ge=0)
+    """How long one that is about to load waits for memory that busy sessions hold."""
+
+
 class LogSettings(_Section):
     """What is kept of a cartridge's stderr."""
 
@@ -148,6 +165,7 @@ class Settings(BaseModel):
     call: CallSettings = CallSettings()
     wire: WireSettings = WireSettings()
     instances: InstanceSettings = InstanceSettings()
+    memory: MemorySettings = Field(default_factory=MemorySettings)
     log: LogSettings = LogSettings()
 
 

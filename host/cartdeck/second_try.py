@@ -1,0 +1,78 @@
+"""Owns the second try of calls whose load ran out of memory: others are ended to make room, and it is sent again.
+
+It does not know how much memory there is: a device of its own may have run out, of which the engine keeps no account.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from cartdeck.request import Request
+from cartdeck.session import Session
+from cartdeck_protocol.errors import CartdeckError, Code
+from cartdeck_protocol.wire import Failed
+
+_LOGGER = logging.getLogger("cartdeck.memory")
+
+LOADING_PHASES: Final = frozenset({"load", "loading"})
+"""Of the error, or of the call's last progress: nothing was done yet that a second try would repeat."""
+
+
+class SecondTry:
+    """The calls that wait for others to be gone. Each call has one second try."""
+
+    def __init__(
+        self, *, make_room: Callable[[Session], Collection[Session]], enter: Callable[[Request], None]
+    ) -> None:
+        """`make_room(session)` ends all idle instances but that one, and says which are on their way out; `enter`
+        brings a request to its door again."""
+        self._make_room = make_room
+        self._enter = enter
+        self._waiting: dict[Request, set[Session]] = {}
+
+    def take(self, session: Session, event: Failed) -> bool:
+        """A request at `session` failed: whether it is tried again, so that its caller hears nothing of it yet.
+
+        It is when its load ran out of memory, nothing of its output was seen, its arguments can be sent again, and
+        room can be made.
+        """
+        request: Request = event.exchange.owner
+        error = event.error
+        if error.code is not Code.OUT_OF_MEMORY or request.is_answered or request.is_second_try:
+            return False
+        is_loading = error.phase in LOADING_PHASES or request.phase in LOADING_PHASES
+        if not is_loading or event.exchange.cancelled or event.exchange.total_in or not request.can_be_sent_again():
+            return False
+        leaving = set(self._make_room(session))
+        if not leaving:
+            return False
+        request.send_again()
+        self._waiting[request] = leaving
+        names = ", ".join(sorted(str(one.key) for one in leaving))
+        _LOGGER.warning("%s ran out of memory; it is tried again without %s", request.title, names)
+        count = "another instance is" if len(leaving) == 1 else f"{len(leaving)} other instances are"
+        request.on_notice(f"out of memory: {count} ended to make room, then it is tried again", "queued")
+        return True
+
+    def on_gone(self, session: Session) -> None:
+        """The process of a session is gone."""
+        for request, leaving in tuple(self._waiting.items()):
+            leaving.discard(session)
+            if not leaving and self._waiting.pop(request, None) is not None:
+                request.is_waiting = False
+                try:
+                    self._enter(request)
+                except CartdeckError as error:
+                    request.fail(error)
+
+    def leave(self, request: Request) -> bool:
+        """The request does not want to wait any more; whether it did here."""
+        if self._waiting.pop(request, None) is None:
+            return False
+        request.is_waiting = False
+        return True
+
+    def fail_all(self, error: CartdeckError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting:
+            request.fail(error)
