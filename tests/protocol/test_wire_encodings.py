@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cartdeck_protocol import wire
-from cartdeck_protocol.wire.frames import encode_chunk
+from cartdeck_protocol.wire.templates import encode_chunk, encode_plain_end, encode_whole
 
 Kind = wire.Kind
 
@@ -75,6 +75,42 @@ def test_a_chunk_in_any_encoding_means_the_same_as_in_ours(
     assert list(map(meaning, found)) == list(map(meaning, expected))
     assert len(found) == 1
     assert ours.said() == other.said()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    payload=st.binary(max_size=300),
+    stream=st.sampled_from([0, 0, 0, 1]),
+    choices=st.lists(forms, min_size=10, max_size=10),
+    is_cancelled=st.booleans(),
+)
+def test_an_answer_in_any_encoding_means_the_same_as_in_ours(
+    play: Any, payload: bytes, stream: int, choices: list[int], is_cancelled: bool
+) -> None:
+    ours, other = play(wire.Role.HOST), play(wire.Role.HOST)
+    for played in (ours, other):
+        exchange = played.opened(asks=True)
+        if is_cancelled:
+            played.end.cancel(exchange)
+    start = map_head(4, choices[0]) + b"\x01\x08\x02" + uint(2, choices[1]) + b"\x0b" + uint(stream, choices[2])
+    start += b"\x06" + binary(payload, choices[3])
+    end = map_head(3, choices[4]) + b"\x01\x04\x02" + uint(2, choices[5]) + b"\x05\x81\xa8progress"
+    end += uint(1, choices[6]) if choices[7] % 2 else b"\xcb\x3f\xf0" + bytes(6)
+    for said, body in ((encode_whole(2, stream, payload), start), ([encode_plain_end(2)], end)):
+        expected = ours.hear(b"".join(said))
+        found = other.hear(len(body).to_bytes(4, "big") + body)
+        assert list(map(meaning, found)) == list(map(meaning, expected))
+        assert ours.said() == other.said()
+    assert [type(event) for event in expected] == [wire.Finished]
+
+
+@pytest.mark.parametrize("request_id", [2, 0xFFFFFFFE, 0x100000000])
+@pytest.mark.parametrize("size", [0, 1, 8191, 8192, 70_000])
+def test_an_answer_to_any_request_is_written_as_legal_frames(frames_in: Any, request_id: int, size: int) -> None:
+    parts = encode_whole(request_id, 0, bytes(size))
+    assert frames_in(b"".join(parts)) == [{1: 8, 2: request_id, 11: 0, 6: bytes(size)}]
+    assert len(parts) == (1 if size < 8192 else 2), "a large payload is not copied"
+    assert frames_in(encode_plain_end(request_id)) == [{1: 4, 2: request_id, 5: {"progress": 1.0}}]
 
 
 @pytest.mark.parametrize("kind", [Kind.HELLO, Kind.HEARTBEAT])

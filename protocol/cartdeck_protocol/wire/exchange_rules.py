@@ -48,37 +48,45 @@ class ExchangeRules:
         self.events.append(events.ExchangeDamaged(exchange, error))
 
     def _on_stream_start(self, exchange: Exchange, fields: Fields) -> None:
+        media, name = fields.get(12, ""), fields.get(21, "")
+        self.take_stream(exchange, fields[11], fields.get(6), names=(media, name), is_sequence=fields.get(17, False))
+
+    def take_stream(
+        self,
+        exchange: Exchange,
+        number: int,
+        payload: bytes | None,
+        *,
+        names: tuple[str, str] = ("", ""),
+        is_sequence: bool = False,
+    ) -> None:
+        """A stream begins; with `payload` it is the whole stream. `names` are its media and its name. `exchange` is not
+        discarding."""
+        connection = self._connection
         if exchange.their_end:
             self._damage(exchange, "STREAM_START after the requester's END")
             return
-        number: int = fields[11]
         if number != exchange.total_in:
             self._damage(exchange, f"STREAM_START of stream {number}; the next number is {exchange.total_in}")
             return
-        if number >= self._connection.limits.streams_per_request:
-            self._damage(exchange, f"more than {self._connection.limits.streams_per_request} streams in one request")
+        if number >= connection.limits.streams_per_request:
+            self._damage(exchange, f"more than {connection.limits.streams_per_request} streams in one request")
             return
-        media, name = fields.get(12, ""), fields.get(21, "")
+        media, name = names
         if media or name:
             size = len((media + name).encode())
             if size > MAX_STREAM_TEXT:  # the host could not say them again to whom it forwards the stream
                 message = f"a stream's name and media of {size} bytes; at most {MAX_STREAM_TEXT} are allowed"
                 self._damage(exchange, message, Code.FRAME_TOO_LARGE)
                 return
-        exchange.total_in += 1
+        exchange.total_in = number + 1
+        credit = connection.limits.initial_credit
         stream = InStream(
-            self._connection,
-            exchange.id,
-            number,
-            media=media,
-            name=name,
-            is_sequence=fields.get(17, False),
-            credit=self._connection.limits.initial_credit,
+            connection, exchange.id, number, media=media, name=name, is_sequence=is_sequence, credit=credit
         )
-        payload: bytes | None = fields.get(6)
         if payload is None:
             exchange.in_streams[number] = stream
-        elif len(payload) > self._connection.max_chunk:
+        elif len(payload) > connection.max_chunk:
             self._damage(exchange, f"a payload of {len(payload)} bytes in STREAM_START", Code.FRAME_TOO_LARGE)
             return
         else:
@@ -150,21 +158,33 @@ class ExchangeRules:
     def _on_end(self, exchange: Exchange, fields: Fields) -> None:
         meta: dict[str, Any] = fields.get(5) or {}
         fault = meta_fault(END, meta)
-        if fault is None and exchange.in_streams and not exchange.cancelled:
-            fault = f"END with {len(exchange.in_streams)} streams of its own still open"
-        if not exchange.is_requester:
-            if fault is not None or exchange.their_end:
-                self._damage(exchange, fault or "END after the requester's END")
+        if exchange.is_requester:
+            if fault is not None:
+                self._fail(exchange, failure(Code.PROTOCOL_VIOLATION, fault))
                 return
-            exchange.their_end = True
-            self.events.append(events.ArgumentsEnded(exchange))
-        elif fault is not None:
-            self._fail(exchange, failure(Code.PROTOCOL_VIOLATION, fault))
-        else:
-            self._connection.close_exchange(exchange)
             progress = self._progress(meta.get("progress"))
-            provenance: dict[str, Any] = meta.get("provenance", {})
-            self.events.append(events.Finished(exchange, 1.0 if progress is None else progress, provenance))
+            self.take_end(exchange, 1.0 if progress is None else progress, meta.get("provenance", {}))
+            return
+        fault = fault or self._unfinished(exchange)
+        if fault is not None or exchange.their_end:
+            self._damage(exchange, fault or "END after the requester's END")
+            return
+        exchange.their_end = True
+        self.events.append(events.ArgumentsEnded(exchange))
+
+    def take_end(self, exchange: Exchange, progress: float, provenance: dict[str, Any]) -> None:
+        """The responder's terminal: success."""
+        fault = self._unfinished(exchange) if exchange.in_streams else None
+        if fault is not None:
+            self._fail(exchange, failure(Code.PROTOCOL_VIOLATION, fault))
+            return
+        self._connection.close_exchange(exchange)
+        self.events.append(events.Finished(exchange, progress, provenance))
+
+    def _unfinished(self, exchange: Exchange) -> str | None:
+        if exchange.in_streams and not exchange.cancelled:
+            return f"END with {len(exchange.in_streams)} streams of its own still open"
+        return None
 
     def _on_err(self, exchange: Exchange, fields: Fields) -> None:
         meta: dict[str, Any] = fields[5]

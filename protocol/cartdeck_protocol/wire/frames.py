@@ -19,11 +19,6 @@ OWN_BUFFER_BYTES: Final = 8 * 1024
 
 LENGTH: Final = Struct(">I")
 _pack_length = LENGTH.pack
-# A CHUNK's head as one fixed template: packing it costs a tenth of a generic map. Any other legal encoding of the
-# same map is accepted too, through the generic decoder.
-CHUNK_HEAD: Final = Struct(">I3s2sI2sH2sI2sI")
-CHUNK_TAGS: Final = (b"\x85\x01\x03", b"\x02\xce", b"\x0b\xcd", b"\x0e\xce", b"\x06\xc6")
-_CHUNK_BODY_HEAD: Final = CHUNK_HEAD.size - LENGTH.size
 _PAYLOAD_HEAD: Final = Struct(">2sI")
 
 UNDECIDED: Final = -2
@@ -68,17 +63,6 @@ def encode_with_payload(fields: Fields, payload: bytes) -> list[Buffer]:
     # fixmap: the low four bits of the first byte count the entries, at most 12 here
     entries = bytes((small[LENGTH.size] + 1,))
     return [_pack_length(len(small) - LENGTH.size + len(tail) + len(payload)) + entries + small[5:] + tail, payload]
-
-
-def encode_chunk(request_id: int, stream: int, index: int, payload: Buffer) -> list[Buffer]:
-    size = len(payload)
-    if request_id > 0xFFFFFFFF or stream > 0xFFFF or index > 0xFFFFFFFF:
-        return encode_with_payload({1: 3, 2: request_id, 11: stream, 14: index}, bytes(payload))
-    head = CHUNK_HEAD.pack(
-        _CHUNK_BODY_HEAD + size, CHUNK_TAGS[0], CHUNK_TAGS[1], request_id, CHUNK_TAGS[2], stream, CHUNK_TAGS[3], index,
-        CHUNK_TAGS[4], size,
-    )  # fmt: skip  # the template reads in its own order
-    return [head + payload] if size < OWN_BUFFER_BYTES else [head, payload]
 
 
 def peek_kind(body: memoryview, length: int) -> int:

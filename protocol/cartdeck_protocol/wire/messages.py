@@ -12,6 +12,7 @@ from cartdeck_protocol.wire.frames import Fields, decode, encode, encode_apart
 from cartdeck_protocol.wire.kinds import API_VERSION, PROTOCOL_VERSION, Kind
 from cartdeck_protocol.wire.limits import MAX_CONTROL, MAX_HELLO, Limits
 from cartdeck_protocol.wire.stream import OutStream
+from cartdeck_protocol.wire.templates import encode_plain_end
 from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError
 
 FEATURES: Final = frozenset({"credit", "inline-arguments", "whole-streams"})
@@ -54,7 +55,10 @@ def request_frame(
 
 def end_frame(request_id: int, *, progress: float | None, provenance: Mapping[str, Any] | None) -> bytes:
     """The responder's END. FRAME_TOO_LARGE or LocalProtocolError for a provenance that would be refused."""
-    meta: dict[str, Any] = {"progress": 1.0 if progress is None else fraction(progress)}
+    reached = 1.0 if progress is None else fraction(progress)
+    if reached == 1.0 and not provenance:
+        return encode_plain_end(request_id)
+    meta: dict[str, Any] = {"progress": reached}
     if not provenance:
         return encode({1: 4, 2: request_id, 5: meta})
     meta["provenance"] = dict(provenance)

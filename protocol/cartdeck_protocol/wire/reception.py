@@ -10,17 +10,26 @@ from cartdeck_protocol.wire import events
 from cartdeck_protocol.wire.exchange import Exchange
 from cartdeck_protocol.wire.exchange_rules import ExchangeRules
 from cartdeck_protocol.wire.faults import meta_fault
-from cartdeck_protocol.wire.frames import CHUNK_HEAD, CHUNK_TAGS, Fields, decode
+from cartdeck_protocol.wire.frames import LENGTH, Fields, decode
 from cartdeck_protocol.wire.greeting import greet
-from cartdeck_protocol.wire.kinds import CANCEL, CREDIT, ERR, HEARTBEAT, HELLO, LOG, REQ, Kind
+from cartdeck_protocol.wire.kinds import CANCEL, CHUNK, CREDIT, END, ERR, HEARTBEAT, HELLO, LOG, REQ, STREAM_START, Kind
 from cartdeck_protocol.wire.sender import Role, Sender
 from cartdeck_protocol.wire.splitter import Splitter
+from cartdeck_protocol.wire.templates import (
+    CHUNK_HEAD,
+    CHUNK_OVERHEAD,
+    CHUNK_TAGS,
+    END_BYTES,
+    END_FRAME,
+    END_TAGS,
+    WHOLE_HEAD,
+    WHOLE_OVERHEAD,
+    WHOLE_TAGS,
+)
 from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError
 
 _ABOUT_CONNECTION: Final = (HEARTBEAT, LOG, ERR)
 _ABOUT_NO_REQUEST: Final = (HELLO, HEARTBEAT)
-_HEAD_BYTES: Final = CHUNK_HEAD.size
-_CHUNK_OVERHEAD: Final = CHUNK_HEAD.size - 4
 
 
 class Reception:
@@ -31,6 +40,7 @@ class Reception:
         self._splitter = Splitter()
         self._events: list[events.Event] = []
         self._rules = ExchangeRules(connection)
+        self._takers = {CHUNK: self._take_chunk, STREAM_START: self._take_whole, END: self._take_end}
         self._their_parity = 1 if connection.role is Role.HOST else 0
 
     @property
@@ -53,7 +63,7 @@ class Reception:
         found: list[events.Event] = []
         self._events = self._rules.events = found
         try:
-            while (body := splitter.next_body(self._fast_chunk)) is not None:
+            while (body := splitter.next_body(self._takers)) is not None:
                 self._dispatch(decode(body, frame=splitter.frame, offset=splitter.offset))
                 splitter.advance(len(body))
         except RemoteProtocolError as error:
@@ -65,20 +75,47 @@ class Reception:
     def _violation(self, message: str, key: str | None = None) -> RemoteProtocolError:
         return RemoteProtocolError(message, frame=self._splitter.frame, offset=self._splitter.offset, key=key)
 
-    def _fast_chunk(self, view: memoryview, start: int, length: int) -> bool:
-        """A CHUNK of an open request in the encoding of our own sender: one struct instead of a map. Anything else goes
-        the long way."""
-        if length < _CHUNK_OVERHEAD or not self._connection.is_greeted:
+    # The frames of our own sender that nearly every call has, each by one struct instead of a map. False for any other
+    # encoding, and for what belongs to no open request: that goes the long way.
+
+    def _take_chunk(self, view: memoryview, start: int, length: int) -> bool:
+        if length < CHUNK_OVERHEAD:
             return False
         head = CHUNK_HEAD.unpack_from(view, start)
-        if (head[1], head[2], head[4], head[6], head[8]) != CHUNK_TAGS or head[9] != length - _CHUNK_OVERHEAD:
+        if (head[1], head[2], head[4], head[6], head[8]) != CHUNK_TAGS or head[9] != length - CHUNK_OVERHEAD:
             return False
         exchange = self._connection.exchanges.get(head[3])
         if exchange is None:
             return False
         if not exchange.discarding:
-            payload = bytes(view[start + _HEAD_BYTES : start + 4 + length])
+            payload = bytes(view[start + CHUNK_HEAD.size : start + LENGTH.size + length])
             self._rules.take_chunk(exchange, head[5], head[7], payload)
+        return True
+
+    def _take_whole(self, view: memoryview, start: int, length: int) -> bool:
+        if length < WHOLE_OVERHEAD:
+            return False
+        head = WHOLE_HEAD.unpack_from(view, start)
+        if (head[1], head[2], head[4], head[6]) != WHOLE_TAGS or head[7] != length - WHOLE_OVERHEAD:
+            return False
+        exchange = self._connection.exchanges.get(head[3])
+        if exchange is None:
+            return False
+        if not exchange.discarding:
+            payload = bytes(view[start + WHOLE_HEAD.size : start + LENGTH.size + length])
+            self._rules.take_stream(exchange, head[5], payload)
+        return True
+
+    def _take_end(self, view: memoryview, start: int, length: int) -> bool:
+        if length != END_BYTES:
+            return False
+        head = END_FRAME.unpack_from(view, start)
+        if (head[1], head[2], head[4]) != END_TAGS:
+            return False
+        exchange = self._connection.exchanges.get(head[3])
+        if exchange is None or not exchange.is_requester:
+            return False
+        self._rules.take_end(exchange, 1.0, {})
         return True
 
     def _dispatch(self, fields: Fields) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire.exchange import Exchange
-from cartdeck_protocol.wire.frames import Buffer, encode, encode_chunk, encode_with_payload
+from cartdeck_protocol.wire.frames import Buffer, encode, encode_with_payload
 from cartdeck_protocol.wire.limits import MAX_STREAM_TEXT, Limits
 from cartdeck_protocol.wire.messages import (
     cancel_frame,
@@ -23,6 +23,7 @@ from cartdeck_protocol.wire.messages import (
     start_fields,
 )
 from cartdeck_protocol.wire.stream import InStream, OutStream
+from cartdeck_protocol.wire.templates import encode_chunk, encode_whole
 from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError
 
 
@@ -256,16 +257,18 @@ class Sender:
         sent, buffers = 0, self._outgoing
         if not stream.started:
             stream.started = True
-            fields = start_fields(stream)
             if stream.closing and stream.is_merged and stream.pending_bytes <= self.max_chunk:
                 payload = b"".join(stream.pending)
                 sent = len(payload)
                 stream.pending.clear()
                 stream.pending_bytes = 0
-                buffers += encode_with_payload(fields, payload)
+                if stream.media or stream.name or stream.is_sequence:
+                    buffers += encode_with_payload(start_fields(stream), payload)
+                else:
+                    buffers += encode_whole(stream.request_id, stream.number, payload)
                 self._close_stream(stream)
                 return sent
-            buffers.append(encode(fields))
+            buffers.append(encode(start_fields(stream)))
         if stream.pending and stream.credit > 0:
             payload = stream.next_payload(self.max_chunk)
             sent = len(payload)

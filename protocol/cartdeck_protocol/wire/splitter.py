@@ -8,7 +8,7 @@ from typing import Final
 
 from cartdeck_protocol.errors import Code
 from cartdeck_protocol.wire.frames import LENGTH, NO_FRAME, UNDECIDED, peek_kind
-from cartdeck_protocol.wire.kinds import CHUNK, KEYS
+from cartdeck_protocol.wire.kinds import KEYS
 from cartdeck_protocol.wire.limits import KIB, MIB, Limits
 from cartdeck_protocol.wire.violation import RemoteProtocolError
 
@@ -81,10 +81,11 @@ class Splitter:
         """`size` bytes were read into `space()`."""
         self._end += size
 
-    def next_body(self, on_chunk: Callable[[memoryview, int, int], bool]) -> memoryview | None:
+    def next_body(self, takers: dict[int, Callable[[memoryview, int, int], bool]]) -> memoryview | None:
         """The next whole body, None when more bytes are needed.
 
-        `on_chunk(view, start, length)` is offered each frame that begins like a CHUNK and says whether it took it.
+        The taker of a kind is offered each frame that begins like it, as `(view, start, length)`, and says whether it
+        took it.
         RemoteProtocolError (PROTOCOL_VIOLATION, FRAME_TOO_LARGE) as soon as the length or kind shows it.
         """
         while True:
@@ -105,7 +106,8 @@ class Splitter:
             if available < LENGTH.size + length:
                 return None
             self._start = body + length
-            if kind == CHUNK and on_chunk(self._view, start, length):
+            taker = takers.get(kind)
+            if taker is not None and taker(self._view, start, length):
                 self.advance(length)
                 continue
             return self._view[body : body + length]

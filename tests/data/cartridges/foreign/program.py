@@ -42,7 +42,8 @@ if dies_at("spawn"):
 
 from cartdeck_protocol import wire  # noqa: E402  # a death at the spawn comes before
 from cartdeck_protocol.errors import Code, failure  # noqa: E402  # the same
-from cartdeck_protocol.wire.frames import encode, encode_chunk  # noqa: E402  # the same
+from cartdeck_protocol.wire.frames import encode  # noqa: E402  # the same
+from cartdeck_protocol.wire.templates import encode_chunk  # noqa: E402  # the same
 
 connection = wire.Connection(
     wire.Role.CARTRIDGE, manifest=(FOLDER / "manifest.json").read_bytes(), software="foreign 1.0"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cartdeck_protocol import wire
-from cartdeck_protocol.wire.frames import encode, encode_chunk
+from cartdeck_protocol.wire.frames import encode
+from cartdeck_protocol.wire.templates import encode_chunk
 
 MODE, NAME = sys.argv[1:3]
 ASKED: list[wire.Exchange] = []
