@@ -65,6 +65,26 @@ def held(path: Path, task: Task, *, limit_s: float) -> Generator[Holding]:
         lock.release()
 
 
+@contextmanager
+def held_at_once(path: Path, *, what: str) -> Generator[None]:
+    """Hold the lock file `path` without waiting. Raises LOCK_TIMEOUT with the holder while another fetches `what`."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        holder = _read_holder(path.with_suffix(".json"))
+        raise failure(
+            Code.LOCK_TIMEOUT,
+            f"{_named(holder).capitalize()} is fetching {what} (lock {path}). "
+            "Wait until it is done, or end that process.",
+            details={"lock_file": str(path), "holder": holder},
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _acquire(lock: FileLock, task: Task, holder_path: Path, limit_s: float) -> None:
     holder: dict[str, Any] = {}
     moved_s, reported_s = time.monotonic(), float("-inf")

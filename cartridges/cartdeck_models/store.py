@@ -12,6 +12,7 @@ Content appears under its final name by one rename, complete and on disk: a read
 
 import contextlib
 import os
+import shutil
 import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -57,6 +58,39 @@ class Store:
         with contextlib.suppress(OSError):
             os.utime(path)
         return record
+
+    def records(self) -> list[tuple[str, Record, float]]:
+        """All records that can be read, each with its key and when it was last used (seconds since 1970), by key."""
+        found: list[tuple[str, Record, float]] = []
+        for path in sorted((self.root / "records").glob("*.json")):
+            try:
+                found.append((path.stem, record_from_json(path.read_bytes()), path.stat().st_mtime))
+            except (OSError, ValueError, RecursionError):
+                continue
+        return found
+
+    def rewrite(self, key: str, record: Record) -> None:
+        """Replace the record of `key`; its last use stays. Raises OSError where refused."""
+        used_s = self._record_path(key).stat().st_mtime
+        with self.staging() as folder:
+            self._write_record(key, record, folder)
+        os.utime(self._record_path(key), (used_s, used_s))
+
+    def remove(self, key: str, record: Record) -> list[Path]:
+        """Remove the record of `key`, and its content where no other record means it; what content was removed."""
+        self._record_path(key).unlink(missing_ok=True)
+        sync_folder(self.root / "records")
+        path = self.path_of(record)
+        same = [other.name for _, other, _ in self.records() if other.sha256 == record.sha256]
+        if record.name in same or not path.exists():
+            return []
+        if record.is_folder:
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        if not same:
+            shutil.rmtree(path.parent, ignore_errors=True)
+        return [path]
 
     def publish(self, key: str, record: Record, staged: Path) -> Path:
         """Move `staged`, complete and synced, to its place, and write its record. Raises OSError where refused."""

@@ -81,6 +81,7 @@ class Code(Enum):
     DOWNLOAD_INTERRUPTED = (_ENVIRONMENT, "Start again: what was fetched is kept.")
     DOWNLOAD_STALLED = (_ENVIRONMENT, "Check the network and start again.")
     LOCK_TIMEOUT = (_RESOURCE, "Wait for the other process that fetches the same file, or end it.")
+    MODEL_IN_USE = (_RESOURCE, "Unload the model, or end the process that the message names, then try again.")
     RATE_LIMITED = (_RESOURCE, "Wait as long as the message says, then try again.")
     ENDPOINT_UNREACHABLE = (_ENVIRONMENT, "Check the network and the host that the message names.")
     UNSAFE_FILENAME = (_INPUT, "Do not use this source: a file name in it leads outside its folder.")

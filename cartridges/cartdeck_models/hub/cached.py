@@ -28,11 +28,14 @@ class CachedFile:
     """One file of a snapshot: its path in the repository, where its name stands, and where its content lies.
 
     `content_id` is what the content must hash to: a sha256 of 64 digits, or a git blob's sha1 of 40; None where
-    nothing tells. `content` is `place` itself where the cache uses no links.
+    nothing tells. `blob` is the entry in `blobs` that `place` links to, None where the cache uses no links. `content`
+    is the file in the end: the blob, `place` itself, or a file in the store that repositories share, which
+    huggingface_hub keeps for what came through Xet.
     """
 
     path: str
     place: Path
+    blob: Path | None
     content: Path
     size_bytes: int
     content_id: str | None
@@ -105,7 +108,6 @@ def commits_of_refs(cache_dir: Path, repository: str) -> dict[str, str]:
 
 def _files(root: Path, folder: Path) -> Iterator[CachedFile]:
     ids = _listed_ids(root, folder.name)
-    blobs = root / "blobs"
     for place in sorted(_walk(folder)):
         path = place.relative_to(folder).as_posix()
         try:
@@ -115,9 +117,19 @@ def _files(root: Path, folder: Path) -> Iterator[CachedFile]:
             continue  # a link to nothing: what is not there is not listed
         if not stat.S_ISREG(found.st_mode):
             continue
-        is_blob = content.parent == blobs.resolve() and _CONTENT_ID.fullmatch(content.name) is not None
-        content_id = content.name if is_blob else ids.get(path)
-        yield CachedFile(path, place, content, found.st_size, content_id, max(found.st_atime, found.st_mtime))
+        blob = _blob_of(place, root / "blobs")
+        is_named = blob is not None and _CONTENT_ID.fullmatch(blob.name) is not None
+        content_id = blob.name if blob is not None and is_named else ids.get(path)
+        used_s = max(found.st_atime, found.st_mtime)
+        yield CachedFile(path, place, blob, content, found.st_size, content_id, used_s)
+
+
+def _blob_of(place: Path, blobs: Path) -> Path | None:
+    """The entry in `blobs` that `place` is a link to."""
+    if not place.is_symlink():
+        return None
+    target = Path(os.path.normpath(place.parent / place.readlink()))
+    return target if target.parent == blobs else None
 
 
 def _walk(folder: Path) -> Iterator[Path]:
