@@ -18,13 +18,13 @@ def checked_arguments(found: object) -> Mapping[str, Any]:
     """The arguments of a call by name; None are none. Raises BAD_ARGUMENT for what is no mapping with text as keys."""
     if found is None:
         return _NOTHING
-    if not isinstance(found, Mapping):
+    if type(found) is not dict and not isinstance(found, Mapping):
         raise failure(
             Code.BAD_ARGUMENT,
             f"the arguments are {_shown(found)}; expected a mapping of names to values, such as {{'prompt': 'Hi'}}",
         )
     for name in cast("Mapping[object, Any]", found):
-        if not isinstance(name, str):
+        if type(name) is not str and not isinstance(name, str):
             raise failure(Code.BAD_ARGUMENT, f"an argument is named {_shown(name)}; expected a name that is text")
     return cast("Mapping[str, Any]", found)
 

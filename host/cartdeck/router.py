@@ -15,6 +15,7 @@ from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, CapUrn, UrnErr
 from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
+_MOST_REMEMBERED = 4096
 _TEXT_KINDS = frozenset({ValueKind.TEXT, ValueKind.JSON})
 
 
@@ -60,6 +61,8 @@ class Router:
         self._preference = {name: place for place, name in enumerate(prefer)}
         # A repeated request costs one dictionary look-up for what its text alone decides.
         self._serving: dict[CapUrn, tuple[list[Route], list[Route]]] = {}
+        self._sole: dict[str, Route] = {}
+        """By the text of a cap that one cartridge alone serves: there the arguments decide nothing."""
 
     def of_cartridge(self, name: str) -> Route | None:
         """The cap of a cartridge that says most about its instance; None where no cartridge has that name."""
@@ -68,7 +71,13 @@ class Router:
 
     def route_text(self, cap: str, arguments: Mapping[str, Any]) -> Route:
         """`route` for a cap as text."""
-        return self.route(parse_cap(cap), arguments)
+        if type(cap) is str and (sole := self._sole.get(cap)) is not None:
+            return sole
+        urn = parse_cap(cap)
+        route = self.route(urn, arguments)
+        if len(self._serving[urn][0]) == 1 and len(self._sole) < _MOST_REMEMBERED:
+            self._sole[cap] = route
+        return route
 
     def route(self, cap: CapUrn, arguments: Mapping[str, Any]) -> Route:
         """The cartridge for a call of `cap` with `arguments`.
@@ -78,8 +87,9 @@ class Router:
         """
         found = self._serving.get(cap)
         if found is None:
-            if len(self._serving) > 4096:  # requests may come from outside: what is remembered is bounded
+            if len(self._serving) >= _MOST_REMEMBERED:  # requests may come from outside: what is remembered is bounded
                 self._serving.clear()
+                self._sole.clear()
             found = self._serving[cap] = self._closest(cap)
         candidates, unavailable = found
         if len(candidates) == 1:

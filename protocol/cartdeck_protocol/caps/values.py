@@ -13,6 +13,8 @@ from cartdeck_protocol.caps.argument import ArgumentDefinition, ValueKind
 from cartdeck_protocol.caps.wording import describe_value, found_value
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
+# a tuple, since a union in isinstance is made anew at each call
+_BYTES_LIKE: tuple[type, ...] = (bytes, bytearray, memoryview)
 _LARGEST_INTEGER = 2**63 - 1
 _INTEGER_TEXT = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -24,7 +26,9 @@ def encode_value(argument: ArgumentDefinition, value: Any) -> bytes:
     text, and for a JSON list of texts any str that is no JSON list is the list of that one text. Bytes for
     anything but BYTES are taken for the encoded value.
     """
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, _BYTES_LIKE):
+        if type(value) is bytes and argument.kind is ValueKind.BYTES:
+            return value
         data = bytes(cast("bytes", value))
         return data if argument.kind is ValueKind.BYTES else _to_bytes(argument, decode_value(argument, data))
     if isinstance(value, str) and argument.kind is not ValueKind.TEXT:
