@@ -103,6 +103,7 @@ class Call(Request):
                 if self._has_told_end:
                     return []
                 self._has_told_end = True
+                intake.hand_over()
                 return [self._end]
             await self._wait()
 
@@ -145,8 +146,11 @@ class Call(Request):
         arguments = checked_arguments(self._arguments)
         self._loop = engine.loop
         route = engine.router.route_text(self._cap, arguments)
+        keep = self._keep_bytes
         self._intake = Intake(
-            keep_bytes=self._keep_bytes,
+            engine.backlog,
+            keep_bytes=engine.settings.call.keep_bytes if keep is None else keep,
+            is_sharing=keep is None,
             log_lines=engine.settings.call.log_lines,
             cartridge=route.cartridge.name,
         )
@@ -266,8 +270,12 @@ class Call(Request):
         if self._is_collecting:
             self._absorb(intake, incoming, payload)
         else:
-            intake.add_chunk(incoming, payload)
-            self._wake()
+            try:
+                intake.add_chunk(incoming, payload)
+            except CartdeckError as error:  # there is no room left for what waits
+                self._on_bad_output(error)
+            else:
+                self._wake()
 
     def _add_end(self, intake: Intake, incoming: Incoming) -> None:
         if self._is_collecting:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import anyio.to_thread
 
 from cartdeck.arguments import Prepared, prepare_instance
+from cartdeck.backlog import Backlog
 from cartdeck.call import Call
 from cartdeck.channel import Line
 from cartdeck.clock import Clock
@@ -18,6 +19,7 @@ from cartdeck.discovery import BrokenCartridge, Discovery, discover
 from cartdeck.events import Result
 from cartdeck.forward import Forward, parent_of
 from cartdeck.given import checked_arguments, checked_timeout
+from cartdeck.intake import KEEP_ALL
 from cartdeck.memory_ask import is_ask
 from cartdeck.policy import SessionKey
 from cartdeck.pool import Pool
@@ -57,6 +59,7 @@ class Engine:
         self.router: Router
         self.pool: Pool
         self.reserve: Reserve
+        self.backlog: Backlog
 
     # -- life
 
@@ -65,6 +68,7 @@ class Engine:
         self.loop = asyncio.get_running_loop()
         limits = self.settings.wire
         self.reserve = Reserve(limits.reserve_bytes, chunk_bytes=limits.max_chunk_bytes)
+        self.backlog = Backlog(limits.backlog_bytes, limits.backlog_file_bytes, payload_bytes=limits.max_chunk_bytes)
         tick_s = self.settings.call.tick_s
         self.clock = Clock(self.loop.time(), tick_s=tick_s)
         self.pool = Pool(self.settings, self.clock, on_peer_call=self._on_peer_call, tap=self._tap)
@@ -144,16 +148,16 @@ class Engine:
         """A call of `cap` (a URN, or an alias alone), to be used as `async with engine.call(...) as call`.
 
         Entering it routes and checks: what is wrong with the cap or an argument is raised there. `timeout_s` bounds
-        the whole call, waiting included; None is no limit. `keep_bytes` is how much of the output the result keeps.
+        the whole call, waiting included; None is no limit. `keep_bytes` is how much of the output the result keeps;
+        without it the setting says, and it is less while other calls keep much.
         """
-        keep = self.settings.call.keep_bytes if keep_bytes is None and self._is_open else keep_bytes
-        return Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=keep)
+        return Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=keep_bytes)
 
     async def run(
         self, cap: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> Result:
         """Run `cap` to its end and give its result, all of it. A caller that is cancelled cancels the call."""
-        call = Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=None)
+        call = Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=KEEP_ALL)
         call.begin()
         try:
             return await call.collect()

@@ -67,13 +67,15 @@ Event: TypeAlias = Progress | Log | Data | End
 class KeptOutput:
     """What a result keeps of one output: pieces of bytes, joined when they are asked for, or items."""
 
-    __slots__ = ("is_sequence", "lost_bytes", "pieces")
+    __slots__ = ("is_sequence", "lost_bytes", "pieces", "size")
 
     def __init__(self, *, is_sequence: bool) -> None:
         self.is_sequence = is_sequence
         self.pieces: list[Any] = []
+        self.size = 0
+        """Bytes of what is kept, as they came."""
         self.lost_bytes = 0
-        """What came after the bound was reached, and was not kept."""
+        """All that came, once it was more than is kept: a part is of no use."""
 
 
 @dataclass(slots=True)
@@ -134,7 +136,7 @@ class Result:
         if kept is not None and kept.lost_bytes:
             raise failure(
                 Code.UNSUPPORTED,
-                f"The output {name or 'main'} was larger than the call keeps ({kept.lost_bytes} more bytes came). "
+                f"The output {name or 'main'} was larger than the call keeps ({kept.lost_bytes} bytes came). "
                 "Use the data as it comes, raise keep_bytes, or use run().",
             )
         return kept

@@ -1,23 +1,36 @@
 """Owns what a caller has not taken yet: pieces of output, log lines and the last progress, in their order.
 
-It does not know tasks: it says whether something waits. What waits is bounded: data by the credit of its streams,
-progress by one, log lines by a ring.
+It does not know tasks: it says whether something waits. What waits is bounded: data by the credit of its streams and
+the engine's backlog, progress by one, log lines by a ring.
 """
 
 from collections import deque
 from typing import Any, Final, cast
 
+from cartdeck.backlog import Backlog, Stored
 from cartdeck.events import Data, Event, KeptOutput, Log, Progress
 from cartdeck.window import Window
+from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import InStream, ItemDecoder
 
 _HIGHEST_ASCII: Final = 0x7F
+_LOG_BYTES: Final = 256 * 1024
+"""Of waiting log lines together, beside their number: a line may have 64 KiB."""
+KEEP_ALL: Final = 1 << 62
+_ALWAYS_KEPT: Final = 64 * 1024
+"""So much a result keeps however much others keep."""
+_ITEM_BYTES: Final = 56
+"""What an item takes in memory beside its encoding, about."""
+_FEW_ITEMS: Final = 256
+_MANY_ITEMS: Final = 1024
+_LEAST_BITE: Final = 4 * 1024
+_MOST_BITE: Final = 1024 * 1024
 
 
 class Incoming:
     """One output stream on its way to the caller."""
 
-    __slots__ = ("decoder", "is_text", "kept", "name", "rest", "stream", "window")
+    __slots__ = ("bite_bytes", "decoder", "is_broken", "is_text", "kept", "name", "rest", "stream", "window")
 
     def __init__(
         self, stream: InStream, kept: KeptOutput, window: Window | None, *, max_item: int, is_text: bool
@@ -31,22 +44,36 @@ class Incoming:
         self.decoder = ItemDecoder(max_item) if stream.is_sequence else None
         self.rest = b""
         """The first bytes of a character whose others are still to come."""
+        self.is_broken = False
+        """Something in it is no item: the rest cannot be told apart."""
+        self.bite_bytes = _LEAST_BITE
+        """How much of a chunk's items is decoded for a caller at once: a chunk of 256 KiB may hold as many items, which
+        take 64 times as much memory, and a caller takes them one by one."""
 
 
 class Intake:
     """A queue of pieces, filled by the session's reader and emptied by the caller.
 
-    `keep_bytes` bounds what results keep of the outputs; None keeps all. `take` turns the next entry into events, and
-    grants credit for it.
+    `keep_bytes` bounds what results keep of the outputs; with `is_sharing` they keep less while other calls keep much.
+    `take` turns the next entry into events, and grants credit for it.
     """
 
-    def __init__(self, *, keep_bytes: int | None, log_lines: int, cartridge: str) -> None:
+    def __init__(
+        self, backlog: Backlog, *, keep_bytes: int, is_sharing: bool = False, log_lines: int, cartridge: str
+    ) -> None:
         self.outputs: dict[str, KeptOutput] = {}
+        self._backlog = backlog
+        self._waiting_bytes = 0
+        """In memory, of what is in the entries."""
         self._entries: deque[Any] = deque()
         self._keep_bytes = keep_bytes
+        self._is_sharing = is_sharing
         self._kept_bytes = 0
+        self._shared_bytes = 0
+        """Of what is kept, so much is counted in the backlog."""
         self._log_limit = log_lines
         self._log_count = 0
+        self._log_bytes = 0
         self._log_lost = 0
         self._progress: Progress | None = None
         self._cartridge = cartridge
@@ -54,6 +81,11 @@ class Intake:
 
     def __bool__(self) -> bool:
         return bool(self._entries)
+
+    def __del__(self) -> None:
+        if self._waiting_bytes or self._shared_bytes or self.waiting_chunks:
+            stored = [entry[1] for entry in self._entries if type(entry) is tuple and isinstance(entry[1], Stored)]
+            self._backlog.abandon(self._waiting_bytes, self._shared_bytes, stored)
 
     # -- filling
 
@@ -64,7 +96,11 @@ class Intake:
         return Incoming(stream, kept, window, max_item=max_item, is_text=is_text)
 
     def add_chunk(self, incoming: Incoming, payload: bytes) -> None:
-        self._entries.append((incoming, payload))
+        """Raises what the backlog raises when there is no room left."""
+        held = self._backlog.put(payload)
+        if held is payload:
+            self._waiting_bytes += len(payload)
+        self._entries.append((incoming, held))
         self.waiting_chunks += 1
 
     def add_end(self, incoming: Incoming) -> None:
@@ -82,13 +118,15 @@ class Intake:
 
     def add_log(self, log: Log) -> None:
         """Of waiting log lines the last `log_lines` are kept, and the number lost."""
-        if self._log_count >= self._log_limit:
+        self._log_bytes += len(log.message)
+        while self._log_count and (self._log_count >= self._log_limit or self._log_bytes > _LOG_BYTES):
             # Near the front: of other entries no more can stand there than the windows of the streams.
             place = next(place for place, entry in enumerate(self._entries) if type(entry) is Log)
+            self._log_bytes -= len(self._entries[place].message)
             del self._entries[place]
             self._log_lost += 1
-        else:
-            self._log_count += 1
+            self._log_count -= 1
+        self._log_count += 1
         self._entries.append(log)
 
     # -- emptying
@@ -97,50 +135,120 @@ class Intake:
         """The events of the next entry. Raises what is wrong inside a sequence; the call is damaged then."""
         entry: Any = self._entries.popleft()
         if isinstance(entry, tuple):
-            incoming, payload = cast("tuple[Incoming, bytes | None]", entry)
+            incoming, payload = cast("tuple[Incoming, Any]", entry)
             if payload is None:
                 pieces = self.absorb_end(incoming)
+            elif incoming.decoder is not None:
+                pieces = self._bite(incoming, payload)
             else:
                 self.waiting_chunks -= 1
-                pieces = self.absorb(incoming, payload)
+                pieces = self.absorb(incoming, self._release(payload))
             name = incoming.name
             return [Data(name, piece) for piece in pieces]
         if isinstance(entry, Progress):
             self._progress = None
             return [entry]
         self._log_count -= 1
+        self._log_bytes -= len(entry.message)
         if self._log_lost:
             lost, self._log_lost = self._log_lost, 0
             return [Log("warning", f"{lost} log lines were not taken in time and are lost", self._cartridge), entry]
         return [entry]
 
+    def _release(self, payload: bytes | Stored) -> bytes:
+        """A payload that waits no more."""
+        if not isinstance(payload, Stored):
+            self._waiting_bytes -= len(payload)
+        return self._backlog.take(payload)
+
+    def _bite(self, incoming: Incoming, payload: Any) -> list[Any]:
+        """The items of a part of a chunk, or of what is left of it; the chunk counts as taken with its last part."""
+        if isinstance(payload, Stored):
+            payload = self._backlog.recall(payload)
+            self._waiting_bytes += len(payload)
+        bite = incoming.bite_bytes
+        if len(payload) > bite and not incoming.is_broken:
+            self._entries.appendleft((incoming, memoryview(payload)[bite:]))
+            items = self._decode(incoming, payload[:bite])
+        else:
+            whole = cast("bytes", payload.obj) if type(payload) is memoryview else payload
+            self.waiting_chunks -= 1
+            self._release(whole)
+            self._grant(incoming, len(whole))
+            items = self._decode(incoming, payload)
+        if len(items) < _FEW_ITEMS:
+            incoming.bite_bytes = min(2 * bite, _MOST_BITE)
+        elif len(items) > _MANY_ITEMS:
+            incoming.bite_bytes = max(bite // 2, _LEAST_BITE)
+        return items
+
+    def _grant(self, incoming: Incoming, size: int) -> None:
+        if incoming.window is not None:
+            incoming.window.take(size, is_last=not self.waiting_chunks)
+
+    def _decode(self, incoming: Incoming, payload: bytes | memoryview) -> list[Any]:
+        assert incoming.decoder is not None
+        if incoming.is_broken:
+            return []
+        try:
+            items = incoming.decoder.feed(payload)
+        except CartdeckError:
+            incoming.is_broken = True
+            raise
+        return self._keep(incoming.kept, len(payload), items)
+
     def absorb(self, incoming: Incoming, payload: bytes) -> list[Any]:
         """What a chunk adds to its output: items, or one piece of bytes; none while a character or an item is cut.
         It counts as taken. For a caller who wants no events this is all there is to do."""
-        if incoming.window is not None:
-            incoming.window.take(len(payload), is_last=not self.waiting_chunks)
+        self._grant(incoming, len(payload))
         if incoming.decoder is not None:
-            items = incoming.decoder.feed(payload)
-            self._keep(incoming.kept, len(payload), items)
-            return items
+            return self._decode(incoming, payload)
         if incoming.is_text and (incoming.rest or payload[-1:] > b"\x7f"):
             payload, incoming.rest = _split_text(incoming.rest + payload)
         return self._keep(incoming.kept, len(payload), [payload]) if payload else []
 
     def absorb_end(self, incoming: Incoming) -> list[Any]:
         """The end of an output: what was held back is all that comes."""
-        if incoming.decoder is not None:
+        if incoming.decoder is not None and not incoming.is_broken:
             incoming.decoder.finish()
         rest, incoming.rest = incoming.rest, b""
         return self._keep(incoming.kept, len(rest), [rest]) if rest else []
 
     def _keep(self, kept: KeptOutput, size: int, pieces: list[Any]) -> list[Any]:
-        if self._keep_bytes is not None and self._kept_bytes + size > self._keep_bytes:
+        if kept.lost_bytes:
             kept.lost_bytes += size
+        elif self._kept_bytes + size > self._keep_bytes or not self._has_room(kept, size, pieces):
+            self._lose(kept, size)
         else:
             self._kept_bytes += size
+            kept.size += size
             kept.pieces += pieces
         return pieces
+
+    def _has_room(self, kept: KeptOutput, size: int, pieces: list[Any]) -> bool:
+        if not self._is_sharing:
+            return True
+        memory = size + _ITEM_BYTES * len(pieces) if kept.is_sequence else size
+        if self._kept_bytes + memory <= _ALWAYS_KEPT:
+            return True
+        if not self._backlog.keep(memory):
+            return False
+        self._shared_bytes += memory
+        return True
+
+    def _lose(self, kept: KeptOutput, size: int) -> None:
+        """What has a part missing is of no use to anybody: nothing of that output is kept from now on."""
+        self._kept_bytes -= kept.size
+        kept.lost_bytes += size + kept.size
+        kept.size = 0
+        kept.pieces = []
+        if not self._kept_bytes:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """What is kept is the caller's from now on, and counts no more."""
+        self._backlog.let_go(self._shared_bytes)
+        self._shared_bytes = 0
 
 
 def _split_text(data: bytes) -> tuple[bytes, bytes]:

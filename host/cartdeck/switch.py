@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from cartdeck.arguments import Prepared
+from cartdeck.backlog import Backlog
 from cartdeck.clock import Clock
 from cartdeck.request import Request
 from cartdeck.router import Route, Router
@@ -23,6 +24,7 @@ class Switch(Protocol):
     loop: asyncio.AbstractEventLoop
     router: Router
     reserve: Reserve
+    backlog: Backlog
 
     def check_open(self) -> None:
         """Raises ABORTED outside of the engine's context."""

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cartdeck.backlog import Backlog
 from cartdeck.events import Data, Log, Progress, Result
-from cartdeck.intake import Incoming, Intake
+from cartdeck.intake import KEEP_ALL, Incoming, Intake
 from cartdeck.window import Reserve, Window
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_protocol.wire import InStream, OutStream, encode_item
@@ -24,10 +25,21 @@ class Outlet:
 
 
 def make(
-    *, is_sequence: bool = False, is_text: bool = False, keep_bytes: int | None = None, log_lines: int = 1000
+    *,
+    is_sequence: bool = False,
+    is_text: bool = False,
+    keep_bytes: int | None = KEEP_ALL,
+    log_lines: int = 1000,
+    backlog: Backlog | None = None,
 ) -> tuple[Intake, Incoming, Outlet]:
     outlet = Outlet()
-    intake = Intake(keep_bytes=keep_bytes, log_lines=log_lines, cartridge="echo")
+    intake = Intake(
+        backlog or Backlog(1 << 20, 1 << 20, payload_bytes=1024),
+        keep_bytes=keep_bytes or 0,
+        is_sharing=keep_bytes is None,
+        log_lines=log_lines,
+        cartridge="echo",
+    )
     stream = InStream(outlet, 2, 0, media="", name="", is_sequence=is_sequence, credit=4)
     window = Window(stream, Reserve(0, chunk_bytes=1024), credit=4, grown_credit=4)
     return intake, intake.start(stream, window, max_item=1 << 20, is_text=is_text), outlet
@@ -138,7 +150,7 @@ def test_a_result_keeps_so_much_and_says_what_it_lost() -> None:
     for _ in range(3):
         intake.add_chunk(incoming, b"12345678")
     assert len(drain(intake)) == 3
-    with pytest.raises(CartdeckError, match="16 more bytes came"):
+    with pytest.raises(CartdeckError, match="24 bytes came"):
         _ = result(intake).data
 
 

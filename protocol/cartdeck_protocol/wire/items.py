@@ -10,6 +10,8 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no st
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 DEFAULT_MAX_ITEM: Final = 64 * 1024 * 1024
+_FIRST_BUFFER: Final = 16 * 1024
+"""It grows with what is fed at once; msgpack's own choice is 1 MiB for each decoder, all of it used in time."""
 
 
 def encode_item(value: Any) -> bytes:
@@ -40,9 +42,10 @@ class ItemDecoder:
             ext_hook=_refuse_ext,
             max_ext_len=0,  # refuses timestamps too, which msgpack makes without asking the hook
             max_buffer_size=max_item + 16 * 1024 * 1024,
+            read_size=_FIRST_BUFFER,
         )
 
-    def feed(self, chunk: bytes) -> list[Any]:
+    def feed(self, chunk: bytes | memoryview) -> list[Any]:
         """The items that `chunk` completes. PROTOCOL_VIOLATION for what is not msgpack, FRAME_TOO_LARGE for an item
         beyond the limit: both are damage inside one request, and end it."""
         unpacker, most = self._unpacker, self._max_item
