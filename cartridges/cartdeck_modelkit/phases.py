@@ -95,7 +95,8 @@ async def run_load(output: Output, name: str, size_bytes: int, load: Callable[[L
     """The result of `load(report)`, run in a worker thread, kept alive: progress 0.25 to 0.35.
 
     `report(fraction)` passes on the loader's own progress, at most 20 times a second; the work counted is that part of
-    `size_bytes`.
+    `size_bytes`. Raises what `load` raises, a MemoryError as `OUT_OF_MEMORY`: a host then makes room and tries the call
+    once more.
     """
 
     def run(send: Report) -> T:
@@ -109,7 +110,11 @@ async def run_load(output: Output, name: str, size_bytes: int, load: Callable[[L
                 send(LOADING.at(fraction), None, int(size_bytes * min(max(fraction, 0.0), 1.0)), size_bytes)
 
         report(0.0)
-        return load(report)
+        try:
+            return load(report)
+        except MemoryError as error:
+            reason = f": {error}" if str(error) else ""
+            raise failure(Code.OUT_OF_MEMORY, f"There is not enough memory for {name}{reason}", phase="load") from error
 
     return await output.run_with_keepalive(LOADING.base, f"Loading {name}", run, phase="load")
 

@@ -56,6 +56,7 @@ class Door:
             open_requests=0 if session is None else session.open_requests,
             waiting_requests=len(self.waiting),
             rss_bytes=None if session is None or session.health is None else session.health.rss_bytes,
+            reserved_bytes=0 if session is None else session.reserved_bytes,
             failures=0 if failures is None else failures.count,
             is_quarantined=failures is not None and failures.is_quarantined,
             first_error=None if failures is None else failures.first,

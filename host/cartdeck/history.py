@@ -12,7 +12,7 @@ from typing import Final
 from cartdeck.door import Door
 from cartdeck.policy import SessionKey
 from cartdeck.session import Session
-from cartdeck.stats import EngineStats, Restart, SessionStats, Traffic, untraced
+from cartdeck.stats import EngineStats, MemoryStats, Restart, SessionStats, Traffic, untraced
 from cartdeck_protocol.errors import CartdeckError
 
 _MOST_KEYS: Final = 256
@@ -79,7 +79,9 @@ class History:
         else:
             record.traffic += session.traffic()
 
-    def stats(self, doors: Mapping[SessionKey, Door], ending: Collection[Session], now_s: float) -> EngineStats:
+    def stats(
+        self, doors: Mapping[SessionKey, Door], ending: Collection[Session], *, memory: MemoryStats, now_s: float
+    ) -> EngineStats:
         """All of it now. Reads /proc once for each process."""
         keys = dict.fromkeys((*self._records, *doors, *(one.key for one in ending)))
         sessions = tuple(
@@ -103,6 +105,7 @@ class History:
             starts=self._dropped_starts + sum(one.starts for one in sessions),
             restarts=self._dropped_restarts + sum(one.restarts for one in sessions),
             uptime_s=now_s - self._opened_at_s,
+            memory=memory,
         )
 
 
@@ -122,6 +125,7 @@ def _session_stats(key: SessionKey, door: Door | None, record: _Record, ending: 
         requests={} if door is None else door.phases(),
         traffic=sum((one.traffic() for one in live), record.traffic),
         rss_bytes=process.rss_bytes() if process is not None and is_running else None,
+        reserved_bytes=0 if shown is None else shown.reserved_bytes,
         cpu_s=process.cpu_s() if process is not None and is_running else None,
         starts=record.starts,
         restarts=record.restart_count,

@@ -17,6 +17,7 @@ from cartdeck.request import Request
 from cartdeck.seating import Seating
 from cartdeck.session import Session
 from cartdeck.settings import MemorySettings
+from cartdeck.stats import MemoryStats
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_protocol.wire import RequestReceived
 
@@ -184,6 +185,10 @@ class Memory:
     def _evict(self, plan: RoomPlan) -> None:
         for key in plan.victims:
             self._end_session(key)
+
+    def stats(self) -> MemoryStats:
+        used = sum(one.used_bytes for one in self._seating.holders())
+        return MemoryStats(budget_bytes=self._settings.budget_bytes, used_bytes=used, waiting=len(self._asks))
 
     def trim(self) -> None:
         """Some may hold more than they were granted: idle ones are ended until the rest is within the budget."""

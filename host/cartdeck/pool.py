@@ -308,7 +308,8 @@ class Pool:
         return [door.status() for door in self.doors.values()]
 
     def stats(self) -> EngineStats:
-        return self._history.stats(self.doors, self._ending, self._loop.time())
+        memory, now_s = self._memory.stats(), self._loop.time()
+        return self._history.stats(self.doors, self._ending, memory=memory, now_s=now_s)
 
     def reset(self, cartridge: str | None) -> int:
         """Forget the failures of a cartridge's sessions, of all without a name; how many there were."""

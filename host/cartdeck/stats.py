@@ -61,8 +61,10 @@ class SessionStats:
     traffic: Traffic
     rss_bytes: int | None
     """Of the process that runs now."""
+    reserved_bytes: int
+    """What it was granted of the memory budget; what counts there is the larger of the two."""
     cpu_s: float | None
-    """The same."""
+    """As `rss_bytes`."""
     starts: int
     restarts: int
     last_restarts: tuple[Restart, ...]
@@ -81,6 +83,7 @@ class SessionStats:
             "requests": dict(self.requests),
             **self.traffic.to_plain(),
             "rss_bytes": self.rss_bytes,
+            "reserved_bytes": self.reserved_bytes,
             "cpu_s": self.cpu_s,
             "starts": self.starts,
             "restarts": self.restarts,
@@ -88,6 +91,21 @@ class SessionStats:
             "failures": self.failures,
             "last_error": None if self.last_error is None else self.last_error.to_wire(),
         }
+
+
+@dataclass(slots=True, frozen=True)
+class MemoryStats:
+    """The memory budget."""
+
+    budget_bytes: int
+    """0 is no limit."""
+    used_bytes: int
+    """What sessions that count hold of it: what they were granted, or what was measured where that is more."""
+    waiting: int
+    """Cartridges that wait until there is enough for what they are about to load."""
+
+    def to_plain(self) -> dict[str, int]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,6 +122,7 @@ class EngineStats:
     starts: int
     restarts: int
     uptime_s: float
+    memory: MemoryStats
 
     def to_plain(self) -> dict[str, Any]:
         return {
@@ -112,6 +131,7 @@ class EngineStats:
             **self.traffic.to_plain(),
             "rss_bytes": self.rss_bytes,
             "cpu_s": self.cpu_s,
+            "memory": self.memory.to_plain(),
             "starts": self.starts,
             "restarts": self.restarts,
             "sessions": [one.to_plain() for one in self.sessions],

@@ -28,6 +28,8 @@ class SessionStatus:
     open_requests: int
     waiting_requests: int
     rss_bytes: int | None
+    reserved_bytes: int
+    """What it was granted of the memory budget."""
     failures: int
     is_quarantined: bool
     first_error: CartdeckError | None

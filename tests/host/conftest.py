@@ -45,8 +45,18 @@ def quick(tmp_path: Path) -> Callable[..., Settings]:
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cartridge `shelf` of tests/data, declared in a cartridge folder, as a program of another environment is."""
-    source = DATA / "shelf"
-    package = tmp_path / "packages" / "shelf"
+    declare("shelf", tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def ballast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cartridge `ballast` of tests/data, the same way."""
+    declare("ballast", tmp_path, monkeypatch)
+
+
+def declare(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = DATA / name
+    package = tmp_path / "packages" / name
     package.mkdir(parents=True)
     manifest = build_manifest(
         (source / "manifest.toml").read_text("utf-8"),
@@ -54,10 +64,10 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (package / "manifest.json").write_bytes(manifest.to_json())
     (package / "__init__.py").write_bytes((source / "__init__.py").read_bytes())
-    folder = tmp_path / "cartridges" / "shelf"
+    folder = tmp_path / "cartridges" / name
     folder.mkdir(parents=True)
     (folder / "cartridge.toml").write_text(
-        f'command = ["{sys.executable}", "-P", "-m", "cartdeck_sdk", "shelf"]\n'
+        f'command = ["{sys.executable}", "-P", "-m", "cartdeck_sdk", "{name}"]\n'
         f'manifest = "{package / "manifest.json"}"\n',
         "utf-8",
     )

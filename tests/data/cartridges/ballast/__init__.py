@@ -1,0 +1,51 @@
+"""A cartridge for tests: it holds memory, or says that it will."""
+
+import asyncio
+import json
+import os
+import resource
+from dataclasses import asdict
+from pathlib import Path
+
+from cartdeck_modelkit.phases import LoadReport, run_load
+from cartdeck_modelkit.reservation import Reservation, reserve_memory
+from cartdeck_sdk import Cartridge, Output, Request
+
+cartridge = Cartridge("ballast")
+
+_held: list[bytes] = []
+_loads = 0
+
+
+@cartridge.handles("carry", needs=("item", "reserve", "hold", "rival", "seconds", "word", "peer"))
+async def carry(request: Request, output: Output) -> None:
+    grant = None
+    if not _held:
+        grant = await _load(request, output)
+    output.progress(0.5, "carrying", phase="inference")
+    if request["peer"]:
+        await request.peer.call("cap:carry", request["peer"]).collect(forward_progress=(0.5, 0.9))
+    await asyncio.sleep(request["seconds"])
+    record = {"item": request["item"], "pid": os.getpid(), "loads": _loads, "word": request["word"]}
+    await output.write(json.dumps({**record, "grant": None if grant is None else asdict(grant)}))
+
+
+async def _load(request: Request, output: Output) -> Reservation | None:
+    grant = await reserve_memory(request, request["reserve"]) if request["reserve"] >= 0 else None
+    size, rival = request["hold"], request["rival"]
+
+    def load(_report: LoadReport) -> bytes:
+        global _loads  # noqa: PLW0603  # one process, one load
+        _loads += 1
+        if not rival or not Path(f"/proc/{rival}").exists():
+            return b"\1" * size
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size // 2, limits[1]))
+        try:
+            return b"\1" * size  # which the system refuses; above 64 MiB, which the allocator may have in reserve
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+
+    _held.append(await run_load(output, request["item"], size, load))
+    return grant
