@@ -54,12 +54,11 @@ check: setup-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
-bench: setup-dev
+bench: $(STAMPS)/bench-$(EXTRAS)
 	$(STAGE) "tokens per second, beside llama-cpp-python in one process"
 	@$(BIN)/python benchmarks/bench_generate.py $(ARGS)
-	$(STAGE) "calls, bytes and small messages, beside a raw pipe"
-	@$(BIN)/python benchmarks/peers/peer_rawpipe.py
-	@$(BIN)/python benchmarks/peer_cartdeck.py asyncio
+	$(STAGE) "calls, bytes and small messages, beside a raw pipe, gRPC and MCP"
+	@$(BIN)/python benchmarks/bench_wire.py $(ARGS)
 
 fuzz: $(STAMPS)/fuzz-$(EXTRAS)
 	@$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$$(( $(or $(MINUTES),10) * 60 )) $(ARGS)
@@ -103,6 +102,11 @@ $(STAMPS)/cartdeck-%: pyproject.toml $(CONSTRAINTS)
 $(STAMPS)/dev-%: $(STAMPS)/cartdeck-%
 	$(STAGE) "installing the development tools into $(VENV)"
 	@$(INSTALL) --group dev
+	@touch $@
+
+$(STAMPS)/bench-%: $(STAMPS)/dev-%
+	$(STAGE) "installing the benchmark's peers into $(VENV)"
+	@$(INSTALL) --group bench
 	@touch $@
 
 $(STAMPS)/fuzz-%: $(STAMPS)/dev-%
