@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,18 @@ async def test_a_grandchild_that_left_the_group_goes_with_its_cartridge(
             error = await failure_of(engine.run(cap, {"how": "stop reading"}))
             assert error.code is Code.TIMED_OUT
         await wait_until(lambda: not runs(grandchild), limit_s=3.0)
+
+
+async def test_a_cartridge_inherits_nothing_that_its_host_has_mapped_or_set_up(quick: Callable[..., Settings]) -> None:
+    """A device library's context does not survive a fork: a cartridge is a fresh program. A shared mapping that a
+    forked process would have stands for that context."""
+    with mmap(-1, 1 << 20) as shared:  # anonymous and shared: only a fork hands it on
+        shared.write(b"a context")
+        async with Engine(quick()) as engine:
+            await engine.run("echo", {"data": b""})
+            [session] = [session for session in engine.pool.sessions if session.process is not None]
+            assert session.process is not None
+            maps = Path(f"/proc/{session.process.pid}/maps").read_text(encoding="utf-8")
+            own = Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert "/dev/zero" in own
+    assert "/dev/zero" not in maps
