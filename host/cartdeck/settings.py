@@ -134,6 +134,32 @@ class MemorySettings(_Section):
     """How long one that is about to load waits for memory that busy sessions hold."""
 
 
+class ModelsSettings(_Section):
+    """What the cartridges that use the network are told of the hub and the caches, in their environment. An empty text,
+    and the default of the others, leaves it to the variables that the engine itself was started with."""
+
+    endpoint: str = ""
+    """The hub's URL: HF_ENDPOINT."""
+    offline: bool = False
+    """True asks no hub for anything: HF_HUB_OFFLINE."""
+    xet: bool = True
+    """False fetches over plain HTTP alone: HF_HUB_DISABLE_XET."""
+    cache_folder: str = ""
+    """Where models of a hub are kept, in the layout of huggingface_hub: HF_HUB_CACHE."""
+    folder: str = ""
+    """Where the others are kept, and those of a hub where `cache_folder` names no place: CARTDECK_MODELS_DIR."""
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables that say it."""
+        named = {"HF_ENDPOINT": self.endpoint, "HF_HUB_CACHE": self.cache_folder, "CARTDECK_MODELS_DIR": self.folder}
+        said = {name: value for name, value in named.items() if value}
+        if self.offline:
+            said["HF_HUB_OFFLINE"] = "1"
+        if not self.xet:
+            said["HF_HUB_DISABLE_XET"] = "1"
+        return said
+
+
 class LogSettings(_Section):
     """What is kept of a cartridge's stderr."""
 
@@ -170,6 +196,7 @@ class Settings(BaseModel):
     wire: WireSettings = WireSettings()
     instances: InstanceSettings = InstanceSettings()
     memory: MemorySettings = Field(default_factory=MemorySettings)
+    models: ModelsSettings = ModelsSettings()
     log: LogSettings = LogSettings()
 
 

@@ -91,3 +91,15 @@ def test_a_file_that_is_no_toml_says_where(tmp_path: Path) -> None:
 def test_a_home_folder_is_expanded() -> None:
     settings = parse_settings({"cartridge_folders": ["~/mine"]}, origin="test")
     assert settings.cartridge_folders == (Path.home() / "mine",)
+
+
+def test_what_the_settings_say_of_models_becomes_variables_and_silence_leaves_the_environment_alone() -> None:
+    assert Settings().models.variables() == {}
+    table = {"endpoint": "http://hub", "offline": True, "xet": False, "cache_folder": "~/hub", "folder": "/models"}
+    assert parse_settings({"models": table}, origin="test").models.variables() == {
+        "HF_ENDPOINT": "http://hub",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_CACHE": "~/hub",
+        "CARTDECK_MODELS_DIR": "/models",
+    }
