@@ -20,11 +20,11 @@ _EXPECTED = "Expected a model file, or the folder of one model."
 
 def obtain_local(text: str) -> Obtained:
     """The file or folder that the path `text` names. Raises FILE_NOT_FOUND, with near names in the same folder."""
-    return obtained_at(_absolute(text), source=SOURCE, said=text)
+    return obtained_at(absolute_path(text), source=SOURCE, said=text)
 
 
 def exists_locally(text: str) -> bool:
-    return os.path.lexists(_absolute(text))
+    return os.path.lexists(absolute_path(text))
 
 
 def obtained_at(path: Path, *, source: str, said: str) -> Obtained:
@@ -53,7 +53,8 @@ def obtained_at(path: Path, *, source: str, said: str) -> Obtained:
     return Obtained(path, (ObtainedFile(path, path.stat().st_size),), source)
 
 
-def _absolute(text: str) -> Path:
+def absolute_path(text: str) -> Path:
+    """The absolute path that `text` means; links in it stay. Raises FILE_NOT_FOUND for the home of nobody."""
     try:
         path = Path(text).expanduser()
     except RuntimeError as error:

@@ -36,7 +36,7 @@ def users_of(paths: Iterable[Path]) -> list[User]:
 
 def _pids() -> list[int]:
     try:
-        return sorted(int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdigit())
+        return sorted(int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
     except OSError:
         return []
 
@@ -49,10 +49,14 @@ def _open_paths(pid: int) -> Iterator[str]:
             fields = line.split(maxsplit=5)
             if len(fields) == 6 and fields[5].startswith("/"):
                 yield fields[5]
-        for entry in os.scandir(folder / "fd"):
-            yield str(Path(entry.path).readlink())
+        descriptors = list((folder / "fd").iterdir())
     except OSError:
         return
+    for path in descriptors:
+        try:
+            yield str(path.readlink())
+        except OSError:
+            continue  # closed meanwhile
 
 
 def _name(pid: int) -> str:

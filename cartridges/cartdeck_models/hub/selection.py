@@ -84,10 +84,10 @@ def gguf_candidates(files: Sequence[F], spec: HubSpec) -> list[WeightFiles[F]]:
     """The GGUF models that `spec` may mean, each with all its parts; empty where it means no GGUF model."""
     left = [file for file in files if not matches(file.path, spec.exclude) and is_model(file.path)]
     if spec.file is not None:
-        left = _matching(spec.file, left)
+        left = files_named(spec.file, left)
     elif spec.include:
         left = [file for file in left if matches(file.path, spec.include)]
-    return _whole_groups(left, files)
+    return whole_groups(left, files)
 
 
 def matches(path: str, globs: Iterable[str]) -> bool:
@@ -107,21 +107,21 @@ def _fits(path: str, glob: str) -> bool:
 
 def _named(spec: HubSpec, name: str, *, left: Sequence[F], safe: Sequence[F]) -> Choice[F]:
     """The choice for a spec that names a file, a glob, a folder or a quantization."""
-    found = _matching(name, safe)
+    found = files_named(name, safe)
     if not found:
         raise _nothing_named(spec, name, left)
     models = [file for file in found if is_model(file.path)] or [file for file in found if is_gguf(file.path)]
     weights = [file for file in found if is_weights(file.path)]
     if models:
-        return _gguf(spec, _whole_groups(models, safe), name)
+        return _gguf(spec, whole_groups(models, safe), name)
     if weights:
-        return _safetensors(spec, _whole_groups(weights, safe), safe)
+        return _safetensors(spec, whole_groups(weights, safe), safe)
     if len(found) > 1:
         raise _ambiguous(spec, f"{name!r} fits {len(found)} files", [WeightFiles((file,), None) for file in found])
     return Choice((found[0],), found[0])
 
 
-def _matching(name: str, files: Iterable[F]) -> list[F]:
+def files_named(name: str, files: Iterable[F]) -> list[F]:
     """The files that `name` means: the one at this path; else of this last part, this glob, or this quantization."""
     files = list(files)
     found = [file for file in files if file.path == name] or [file for file in files if last_part(file.path) == name]
@@ -138,7 +138,7 @@ def _matching(name: str, files: Iterable[F]) -> list[F]:
     return []
 
 
-def _whole_groups(some: Sequence[F], files: Sequence[F]) -> list[WeightFiles[F]]:
+def whole_groups(some: Sequence[F], files: Sequence[F]) -> list[WeightFiles[F]]:
     """The models that `some` of the files belong to, with the parts that `some` leaves out."""
     paths = {file.path for file in some}
     return [group for group in group_weights(files) if any(file.path in paths for file in group.files)]
@@ -256,7 +256,7 @@ def _size_and_parts(group: WeightFiles[Any]) -> str:
 
 
 def _nothing_named(spec: HubSpec, name: str, left: Sequence[F]) -> CartdeckError:
-    unsafe = [file.path for file in _matching(name, left) if is_unsafe(file.path)]
+    unsafe = [file.path for file in files_named(name, left) if is_unsafe(file.path)]
     if unsafe:
         return _unsafe(spec, unsafe)
     near = near_names(name, (file.path for file in left))
@@ -310,4 +310,4 @@ def _summary(files: Sequence[F]) -> str:
     return ", ".join(shown) + (", …" if len(sizes) > 8 else "") if shown else "no files at all"
 
 
-__all__ = ["Choice", "F", "choose_files", "gguf_candidates", "is_unsafe", "matches"]
+__all__ = ["Choice", "F", "choose_files", "files_named", "gguf_candidates", "is_unsafe", "matches", "whole_groups"]
