@@ -5,11 +5,17 @@ It does not know caps. A request that gives up while it obtains or loads leaves 
 
 import asyncio
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
-from cartdeck_gguf.loading import LoadedModel, LoadSettings, import_engine, load
+from cartdeck_gguf.loading import LoadedModel, LoadSettings, check_model, import_engine, load
+from cartdeck_gguf.memory_plan import device_share, plan_memory
+from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, obtain_model, run_load
 from cartdeck_modelkit.provenance import Provenance
+from cartdeck_modelkit.reservation import reserve_memory
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_sdk import Output, Request
 
@@ -68,15 +74,17 @@ class Instance:
     async def _load(self, request: Request, output: Output, provenance: Provenance) -> LoadedModel:
         assert self._obtained is not None
         assert self._wanted is not None
-        started, path, settings = time.monotonic(), self._obtained.path, self._wanted[1]
         lines: list[tuple[str, str]] = []
         if self._loaded is None:
             try:
+                headers, settings = await self._reserve(request, self._obtained, self._wanted[1])
+                started = time.monotonic()
+                load_model = partial(load, headers, settings, listener=lambda level, line: lines.append((level, line)))
                 loaded = await run_load(
                     output,
-                    path.name,
+                    self._obtained.path.name,
                     _size_bytes(self._obtained),
-                    lambda report: self.owner.call(lambda: self._load_once(request, settings, lines, report)),
+                    lambda report: self.owner.call(lambda: self._load_once(request, load_model, report)),
                 )
             except BaseException:
                 self._obtained = None  # the file may have gone or been mended: the next request asks again
@@ -92,9 +100,26 @@ class Instance:
         provenance.settings = {"context_size": loaded.context_size, "threads": loaded.threads}
         return loaded
 
-    def _load_once(
-        self, request: Request, settings: LoadSettings, lines: list[tuple[str, str]], report: LoadReport
-    ) -> LoadedModel:
+    async def _reserve(
+        self, request: Request, obtained: ObtainedModel, settings: LoadSettings
+    ) -> tuple[list[Header], LoadSettings]:
+        """The model's headers, and the settings with what the host granted memory for."""
+        headers = await asyncio.to_thread(check_model, obtained.path)
+        there_is = await reserve_memory(request, 0)
+        if there_is is None or there_is.budget_bytes is None or there_is.free_bytes is None:
+            return headers, settings
+        can_use_gpu = await asyncio.to_thread(self.owner.call, lambda: import_engine().can_use_gpu())
+        plan = plan_memory(
+            headers,
+            settings,
+            budget_bytes=there_is.budget_bytes,
+            free_bytes=there_is.free_bytes,
+            device_share=device_share(headers[0], settings.gpu_layers, can_use_gpu=can_use_gpu),
+        )
+        await reserve_memory(request, plan.size_bytes)
+        return headers, replace(settings, context_limit=plan.context_limit)
+
+    def _load_once(self, request: Request, load_model: Callable[..., LoadedModel], report: LoadReport) -> LoadedModel:
         """Runs on the owner's thread. A load that ends although its request gave up is kept for the next one."""
 
         def on_progress(fraction: float) -> bool:
@@ -102,11 +127,7 @@ class Instance:
             return not request.is_cancelled
 
         if self._loaded is None:
-            assert self._obtained is not None
-            path = self._obtained.path
-            self._loaded = load(
-                path, settings, listener=lambda level, line: lines.append((level, line)), on_progress=on_progress
-            )
+            self._loaded = load_model(on_progress=on_progress)
         return self._loaded
 
 

@@ -47,6 +47,8 @@ class LoadSettings:
     context_size: int = 0
     threads: int = 0
     gpu_layers: int = -1
+    context_limit: int = 0
+    """The largest context that the host granted memory for; 0 where it was not asked."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,14 +97,25 @@ def check_model(path: Path) -> list[Header]:
     return headers
 
 
-def choose_context(headers: list[Header], asked: int, *, available_bytes: int | None) -> int:
-    """The context's size in tokens: as asked, else the model's own, as far as half of the memory left by the weights.
+def weights_of(headers: list[Header]) -> int:
+    """The bytes of all tensors of a model."""
+    return sum(tensor.size_bytes or 0 for header in headers for tensor in header.tensors)
+
+
+def own_context(header: Header) -> int:
+    """How many tokens the model was made to see."""
+    return min(header.integer(f"{header.architecture}.context_length") or UNKNOWN_CONTEXT, LARGEST_CONTEXT)
+
+
+def choose_context(headers: list[Header], asked: int, *, available_bytes: int | None, limit: int = 0) -> int:
+    """The context's size in tokens: as asked, else the model's own (up to a `limit`), as far as half of the memory left
+    by the weights.
 
     Raises `INSUFFICIENT_MEMORY` when what was asked for, or the smallest of use, cannot fit.
     """
     first = headers[0]
-    weights_bytes = sum(tensor.size_bytes or 0 for header in headers for tensor in header.tensors)
-    own = min(first.integer(f"{first.architecture}.context_length") or UNKNOWN_CONTEXT, LARGEST_CONTEXT)
+    weights_bytes = weights_of(headers)
+    own = min(own_context(first), limit or LARGEST_CONTEXT)
     wanted = asked or own
     if available_bytes is None:
         return wanted
@@ -125,16 +138,18 @@ def choose_context(headers: list[Header], asked: int, *, available_bytes: int | 
 
 
 def load(
-    path: Path, settings: LoadSettings, *, listener: Listener, on_progress: Callable[[float], bool]
+    headers: list[Header], settings: LoadSettings, *, listener: Listener, on_progress: Callable[[float], bool]
 ) -> LoadedModel:
-    """Loads the model at `path`. `listener` hears the engine's warnings; `on_progress` may give the load up.
+    """Loads the model that `check_model` found. `listener` hears the engine's warnings; `on_progress` may give it up.
 
-    Raises what `check_model`, `check_vocabulary` and `choose_context` raise, `CARTRIDGE_UNAVAILABLE` without the
-    engine, and what `load_failure` says.
+    Raises what `check_vocabulary` and `choose_context` raise, `CARTRIDGE_UNAVAILABLE` without the engine, and what
+    `load_failure` says.
     """
-    headers = check_model(path)
+    path = headers[0].path
     vocabulary = check_vocabulary(headers[0])
-    context_size = choose_context(headers, settings.context_size, available_bytes=available_memory_bytes())
+    context_size = choose_context(
+        headers, settings.context_size, available_bytes=available_memory_bytes(), limit=settings.context_limit
+    )
     own = headers[0].integer(f"{headers[0].architecture}.context_length")
     if own is not None and not settings.context_size and context_size < own:
         listener("info", f"the context is {context_size:,} of the model's {own:,} tokens: memory allows no more")
@@ -145,9 +160,7 @@ def load(
     if settings.gpu_layers > 0 and not can_use_gpu:
         listener("warning", f"gpu-layers {settings.gpu_layers} has no effect: this {ENGINE_LIBRARY} has no GPU to use")
     threads = settings.threads or default_threads()
-    model = engine.Model(
-        headers[0].path, log=native_log, gpu_layers=layers if can_use_gpu else 0, on_progress=on_progress
-    )
+    model = engine.Model(path, log=native_log, gpu_layers=layers if can_use_gpu else 0, on_progress=on_progress)
     try:
         if not model.is_generator:
             raise failure(

@@ -60,12 +60,12 @@ class Memory:
         ask = MemoryAsk(session, event, parent, number=self._asked, on_withdrawn=self._withdraw)
         ask.arrival = arrival
         budget = self._settings.budget_bytes
-        if not budget or ask.size_bytes <= used_bytes(session):
+        if ask.size_bytes > budget > 0:
+            self._refuse(ask, "that is more than the budget of all instances together (setting memory.budget_bytes)")
+        elif not budget or ask.size_bytes <= used_bytes(session):
             self._grant(ask)
             if self._asks:  # it may have given some back
                 self._on_change()
-        elif ask.size_bytes > budget:
-            self._refuse(ask, "that is more than the budget of all instances together (setting memory.budget_bytes)")
         elif (plan := self._plan(ask, claimed=self._claimed())).room is Room.FREE:
             self._grant(ask)
         else:

@@ -194,13 +194,13 @@ SETTINGS: dict[str, Any] = {
 @pytest.fixture
 def open_model() -> Iterator[Callable[..., Any]]:
     """Loads a model in this process: `open_model(path, context_size=…)`; it is closed after the test."""
-    from cartdeck_gguf.loading import LoadSettings, load
+    from cartdeck_gguf.loading import LoadSettings, check_model, load
 
     opened: list[Any] = []
 
     def open_one(path: Path, *, on_progress: Callable[[float], bool] = lambda _: True, **settings: Any) -> Any:
         wanted = LoadSettings(**{"threads": 1, **settings})
-        opened.append(load(path, wanted, listener=lambda level, line: None, on_progress=on_progress))
+        opened.append(load(check_model(path), wanted, listener=lambda level, line: None, on_progress=on_progress))
         return opened[-1]
 
     yield open_one

@@ -38,11 +38,11 @@ IN_A_NEW_PROCESS = """
 import json, sys
 from pathlib import Path
 from cartdeck_gguf.generation import Generation
-from cartdeck_gguf.loading import LoadSettings, load
+from cartdeck_gguf.loading import LoadSettings, check_model, load
 from cartdeck_gguf.sampling import SamplingSettings
 path, prompt, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 wanted = LoadSettings(threads=1, context_size=512)
-model = load(Path(path), wanted, listener=lambda *_: None, on_progress=lambda _: True)
+model = load(check_model(Path(path)), wanted, listener=lambda *_: None, on_progress=lambda _: True)
 generation, pieces = Generation(prompt, SamplingSettings(**settings)), []
 generation.run(model, pieces.append, lambda: None)
 model.close()
