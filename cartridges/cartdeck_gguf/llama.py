@@ -27,6 +27,11 @@ from cartdeck_gguf.native_log import NativeLog
 from cartdeck_gguf.sampling import SamplingSettings
 from cartdeck_protocol.errors import Code, failure
 
+NATIVE: Any = native
+"""llama.cpp's functions, for the modules that call one which this module has no name for."""
+VISION: Any = mtmd_cpp
+"""The same of libmtmd, which turns images into embeddings."""
+
 LIBRARY: Final = "llama-cpp-python"
 VERSION: Final = str(llama_cpp.__version__)
 SLICE_TOKENS: Final = 512
@@ -78,14 +83,22 @@ class Model:
     """The weights and the vocabulary of one file. `close` frees them; a context is closed before its model."""
 
     def __init__(
-        self, path: Path, *, log: NativeLog, gpu_layers: int = 0, on_progress: Callable[[float], bool] | None = None
+        self,
+        path: Path,
+        *,
+        log: NativeLog,
+        gpu_layers: int = 0,
+        on_progress: Callable[[float], bool] | None = None,
+        has_weights: bool = True,
     ) -> None:
         """Loads `path`. `on_progress(fraction)` is called as tensors come; False gives the load up (CANCELLED).
+        Without weights the vocabulary alone is loaded, and no context can be made.
 
         Raises what `load_failure` says.
         """
         params = native.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
+        params.vocab_only = not has_weights
         is_given_up = False
 
         def on_tensor(fraction: float, _user_data: object) -> bool:
@@ -109,6 +122,11 @@ class Model:
     def handle(self) -> Any:
         """The engine's own pointer; None once it is closed."""
         return self._model
+
+    @property
+    def vocabulary(self) -> Any:
+        """The engine's own pointer to the vocabulary, which lives as long as the model."""
+        return self._vocabulary
 
     @property
     def is_generator(self) -> bool:
