@@ -18,42 +18,42 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
 
 
-def check_room(folder: Path, need_bytes: int, *, what: str) -> None:
+def check_room(folder: Path, need_bytes: int, *, what: str, setting: str = MODELS_DIR) -> None:
     """Raises INSUFFICIENT_STORAGE, with `need` and `free` in bytes, where the disk of `folder` has too little room."""
     free = shutil.disk_usage(folder).free
     if need_bytes > free:
         raise failure(
             Code.INSUFFICIENT_STORAGE,
             f"{what} needs {size_text(need_bytes)} on the disk of {folder}, which has {size_text(free)} free. "
-            f"Free some space, or set {MODELS_DIR} to a folder on another disk.",
+            f"Free some space, or set {setting} to a folder on another disk.",
             details={"need": need_bytes, "free": free},
         )
 
 
-def disk_full(folder: Path, *, what: str) -> CartdeckError:
+def disk_full(folder: Path, *, what: str, setting: str = MODELS_DIR) -> CartdeckError:
     """The error for a disk that ran full while its need was not known before."""
     free = shutil.disk_usage(folder).free
     return failure(
         Code.INSUFFICIENT_STORAGE,
         f"The disk of {folder} ran full while {what} was written; it has {size_text(free)} free now. "
-        f"Free some space, or set {MODELS_DIR} to a folder on another disk.",
+        f"Free some space, or set {setting} to a folder on another disk.",
         details={"free": free},
     )
 
 
 @contextmanager
-def disk_errors(folder: Path, *, what: str) -> Generator[None]:
+def disk_errors(folder: Path, *, what: str, setting: str = MODELS_DIR) -> Generator[None]:
     """Turn a write that the disk of `folder` refused into a typed error; other errors pass."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise disk_full(folder, what=what) from error
+            raise disk_full(folder, what=what, setting=setting) from error
         if error.errno in _REFUSED:
             raise failure(
                 Code.CARTRIDGE_UNAVAILABLE,
                 f"The model cache {folder} cannot be written: {error.strerror} ({error.filename or folder}). "
-                f"Set {MODELS_DIR} to a folder that can.",
+                f"Set {setting} to a folder that can.",
             ) from error
         raise
 

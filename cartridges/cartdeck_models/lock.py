@@ -45,6 +45,16 @@ class Holding:
             staged.replace(self.path)
 
 
+def telling(task: Task, holding: Holding) -> Task:
+    """`task`, whose advances also reach the processes that wait for the lock."""
+
+    def report(advance: Advance) -> None:
+        holding.tell(advance.work or 0, advance.total)
+        task.report(advance)
+
+    return Task(report, task.is_cancelled)
+
+
 @contextmanager
 def held(path: Path, task: Task, *, limit_s: float) -> Generator[Holding]:
     """Hold the lock file `path`.

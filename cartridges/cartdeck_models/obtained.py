@@ -21,7 +21,8 @@ class ObtainedFile:
 class Obtained:
     """A model that is here: `path` is absolute, a file or a folder; `revision` and `sha256` are None where unknown.
 
-    `source` is `local`, `package` or `pypi`. `resumed_bytes` counts bytes of an earlier, broken-off fetch used again.
+    `source` is `local`, `package`, `pypi` or `hub`. `resumed_bytes` counts bytes of an earlier, broken-off fetch that
+    were used again.
     """
 
     path: Path

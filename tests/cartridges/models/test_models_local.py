@@ -94,7 +94,7 @@ def test_a_link_to_nothing_is_told_from_a_name_that_is_not_there(tmp_path: Path)
 
 
 def test_a_bare_word_also_says_what_a_spec_is() -> None:
-    assert "A model spec is pypi:" in refused("gpt2-cartdeck-test").message
+    assert "A model spec is hf:" in refused("gpt2-cartdeck-test").message
 
 
 def test_an_empty_folder_and_a_pipe_are_no_models(tmp_path: Path) -> None:
@@ -190,11 +190,6 @@ def test_an_owner_and_name_that_lie_here_are_a_local_path(tmp_path: Path, monkey
     assert found.path == tmp_path / "owner" / "name"
 
 
-@pytest.mark.parametrize("spec", [HubSpec("owner/other", is_bare=True), HubSpec("owner/other", "main", "x")])
-def test_a_hub_model_is_unsupported_and_says_what_is(tmp_path: Path, spec: HubSpec) -> None:
-    with pytest.raises(CartdeckError) as caught:
-        Library(Settings(tmp_path / "cache")).look_up(spec)
-
-    assert caught.value.code is Code.UNSUPPORTED
-    assert "pypi:DISTRIBUTION==VERSION" in caught.value.message
+def test_a_look_up_asks_no_hub_and_makes_no_cache(tmp_path: Path) -> None:
+    assert Library(Settings(tmp_path / "cache")).look_up(HubSpec("owner/other", is_bare=True)) is None
     assert not (tmp_path / "cache").exists()
