@@ -10,18 +10,14 @@ from typing import Final
 
 from cartdeck_gguf.generation import Generation
 from cartdeck_gguf.info import describe_model
-from cartdeck_gguf.instance import Instance
-from cartdeck_gguf.loading import ENGINE_LIBRARY, LoadedModel, native_log
+from cartdeck_gguf.loading import LoadedModel, native_log
 from cartdeck_gguf.reporting import GenerationReporter
 from cartdeck_gguf.sampling import read_settings
+from cartdeck_gguf.serving import cartridge, instance, new_provenance
 from cartdeck_gguf.shards import read_model
 from cartdeck_modelkit.owner import Job
 from cartdeck_modelkit.phases import keeping_alive, obtain_model
-from cartdeck_modelkit.provenance import ModelIdentity, Provenance
-from cartdeck_sdk import Cartridge, Output, Request
-
-cartridge = Cartridge("cartdeck_gguf")
-instance = Instance()
+from cartdeck_sdk import Output, Request
 
 INSTANCE_ARGUMENTS: Final = ("model", "context-size", "threads", "gpu-layers")
 SAMPLING_ARGUMENTS: Final = ("max-tokens", "temperature", "top-k", "top-p", "min-p", "repeat-penalty")
@@ -85,14 +81,3 @@ async def model_info(request: Request, output: Output) -> None:
     record = describe_model(headers)
     await output.write(json.dumps(record, ensure_ascii=False, allow_nan=False))
     output.finish(provenance=provenance.record())
-
-
-def new_provenance(spec: str) -> Provenance:
-    """The record of a call that has just begun."""
-    manifest = cartridge.manifest
-    return Provenance(
-        ModelIdentity(spec),
-        cartridge_name=manifest.name,
-        cartridge_version=manifest.version,
-        engine_library=ENGINE_LIBRARY,
-    )
