@@ -22,6 +22,36 @@ async def fit_model(request: Request, output: Output) -> None:
     await fit(request, output)
 
 
+@cartridge.handles("list-models")
+async def list_models(request: Request, output: Output) -> None:
+    from cartdeck_models import shelf  # noqa: PLC0415 - as above
+
+    del request  # it has no argument
+    await shelf.list_models(output)
+
+
+@cartridge.handles("verify-model", needs=("model",))
+async def verify_model(request: Request, output: Output) -> None:
+    from cartdeck_models import shelf  # noqa: PLC0415 - as above
+
+    await shelf.verify_model(request, output)
+
+
+@cartridge.handles("delete-model", needs=("model", "dry-run"))
+async def delete_model(request: Request, output: Output) -> None:
+    from cartdeck_models import shelf  # noqa: PLC0415 - as above
+
+    await shelf.delete_model(request, output)
+
+
+@cartridge.handles("models-settings")
+async def models_settings(request: Request, output: Output) -> None:
+    from cartdeck_models.settings_shown import show  # noqa: PLC0415 - as above
+
+    del request  # it has no argument
+    await show(output)
+
+
 async def _stop() -> None:
     from cartdeck_models.download import close  # noqa: PLC0415 - as above
 
