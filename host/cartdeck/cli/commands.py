@@ -13,7 +13,7 @@ from typing import Annotated, Final, cast
 import typer
 
 from cartdeck import __version__
-from cartdeck.cli import call, caps, cartridges, config, demo, generate, trace
+from cartdeck.cli import call, caps, cartridges, config, demo, generate, models, pull, trace
 from cartdeck.cli.endings import Interrupted, ReaderGone
 from cartdeck.cli.exit_codes import ExitCode, exit_code
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -32,6 +32,10 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("generate")(generate.generate)
 app.command("call")(call.call)
+app.command("pull")(pull.pull)
+app.command("models")(models.models)
+app.command("verify")(models.verify)
+app.command("rm")(models.remove)
 app.command("caps")(caps.caps)
 app.command("trace")(trace.trace)
 app.add_typer(cartridges.app, name="cartridges")

