@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,16 @@ async def failure_of(work: Any) -> CartdeckError:
     return caught.value
 
 
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """Calls that are given it stay busy until it is made."""
+    return tmp_path / "gate"
+
+
+def lift(gate: Path) -> None:
+    gate.touch()
+
+
 async def told_until(call: Call, phase: str) -> list[Progress]:
     """What the call said until it named the phase."""
     told: list[Progress] = []
@@ -39,9 +50,9 @@ async def told_until(call: Call, phase: str) -> list[Progress]:
 
 
 @asynccontextmanager
-async def busy(engine: Engine, item: str, **arguments: Any) -> AsyncIterator[Call]:
-    """A call that has loaded its item and stays there."""
-    async with engine.call("carry", {"item": item, **arguments}, timeout_s=LIMIT_S) as call:
+async def busy(engine: Engine, item: str, gate: Path, **arguments: Any) -> AsyncIterator[Call]:
+    """A call that has loaded its item, and stays there until the gate is made or the context left."""
+    async with engine.call("carry", {"item": item, "gate": gate, **arguments}, timeout_s=LIMIT_S) as call:
         await told_until(call, "inference")
         yield call
 
@@ -82,11 +93,13 @@ async def test_the_one_unused_for_longest_makes_room(
 
 
 async def test_a_busy_one_is_waited_for_and_the_caller_is_told(
-    quick: Callable[..., Settings], runs: Callable[[int], bool]
+    quick: Callable[..., Settings], runs: Callable[[int], bool], wait_until: Callable[..., Any], gate: Path
 ) -> None:
     async with Engine(quick(**budget(1000 * MB))) as engine:
-        async with busy(engine, "a", reserve=700 * MB, seconds=0.5) as first:
+        async with busy(engine, "a", gate, reserve=700 * MB) as first:
             second = asyncio.create_task(load_and_tell(engine, "b", reserve=500 * MB))
+            await wait_until(lambda: engine.stats().memory.waiting)
+            lift(gate)
             pid = json.loads((await first.collect()).data)["pid"]
             told, record = await second
         assert record["grant"]["granted_bytes"] == 500 * MB
@@ -105,10 +118,10 @@ async def load_and_tell(engine: Engine, item: str, **arguments: Any) -> tuple[li
 
 
 async def test_a_wait_that_is_too_long_is_refused_with_who_holds_it_and_the_process_is_usable(
-    quick: Callable[..., Settings],
+    quick: Callable[..., Settings], gate: Path
 ) -> None:
     settings = quick(**budget(1000 * MB, wait_s=0.2))
-    async with Engine(settings) as engine, busy(engine, "a", reserve=700 * MB, seconds=5):
+    async with Engine(settings) as engine, busy(engine, "a", gate, reserve=700 * MB):
         error = await failure_of(carry(engine, "b", reserve=500 * MB))
         assert error.code is Code.INSUFFICIENT_MEMORY
         assert (error.details["need"], error.details["free"]) == (500 * MB, 300 * MB)
@@ -160,8 +173,8 @@ async def test_idle_ones_that_took_more_than_they_asked_for_are_ended_but_for_th
         assert (await carry(engine, "b"))["pid"] == second["pid"], "the last one is too large by itself, and stays"
 
 
-async def test_a_wait_for_memory_can_be_cancelled_at_once(quick: Callable[..., Settings]) -> None:
-    async with Engine(quick(**budget(1000 * MB))) as engine, busy(engine, "a", reserve=700 * MB, seconds=5):
+async def test_a_wait_for_memory_can_be_cancelled_at_once(quick: Callable[..., Settings], gate: Path) -> None:
+    async with Engine(quick(**budget(1000 * MB))) as engine, busy(engine, "a", gate, reserve=700 * MB):
         async with engine.call("carry", {"item": "b", "reserve": 500 * MB}, timeout_s=LIMIT_S) as call:
             async for event in call:
                 if isinstance(event, Progress) and event.message.startswith("waiting for memory"):
@@ -173,9 +186,9 @@ async def test_a_wait_for_memory_can_be_cancelled_at_once(quick: Callable[..., S
 
 
 async def test_a_process_that_dies_while_it_waits_is_forgotten(
-    quick: Callable[..., Settings], wait_until: Callable[..., Any]
+    quick: Callable[..., Settings], wait_until: Callable[..., Any], gate: Path
 ) -> None:
-    async with Engine(quick(**budget(1000 * MB))) as engine, busy(engine, "a", reserve=700 * MB, seconds=5):
+    async with Engine(quick(**budget(1000 * MB))) as engine, busy(engine, "a", gate, reserve=700 * MB):
         call = asyncio.create_task(carry(engine, "b", reserve=500 * MB))
         await wait_until(lambda: engine.stats().memory.waiting)
         dying = next(one for one in engine.pool.sessions if one.key.instance == '{"item":"b"}')
@@ -186,19 +199,20 @@ async def test_a_process_that_dies_while_it_waits_is_forgotten(
 
 
 async def test_a_session_that_is_always_busy_yields_to_who_waits_for_its_memory(
-    quick: Callable[..., Settings], wait_until: Callable[..., Any]
+    quick: Callable[..., Settings], wait_until: Callable[..., Any], gate: Path
 ) -> None:
     async with Engine(quick(**budget(1000 * MB))) as engine:
         order: list[str] = []
 
         async def turn(item: str, name: str, **arguments: Any) -> None:
-            await carry(engine, item, seconds=0.05, **arguments)
+            await carry(engine, item, **arguments)
             order.append(name)
 
-        async with busy(engine, "a", reserve=700 * MB, seconds=0.3) as first:
+        async with busy(engine, "a", gate, reserve=700 * MB) as first:
             other = asyncio.create_task(turn("b", "other", reserve=500 * MB))
             await wait_until(lambda: engine.stats().memory.waiting)
             late = [asyncio.create_task(turn("a", f"late {number}", reserve=700 * MB)) for number in range(2)]
+            lift(gate)
             await first.collect()
         await asyncio.gather(other, *late)
         assert order == ["other", "late 0", "late 1"]
@@ -233,28 +247,30 @@ async def test_two_that_load_and_wait_for_each_other_do_not_hang(quick: Callable
 
 
 async def test_a_call_that_comes_while_another_waits_for_memory_waits_behind_it(
-    quick: Callable[..., Settings], wait_until: Callable[..., Any], runs: Callable[[int], bool]
+    quick: Callable[..., Settings], wait_until: Callable[..., Any], runs: Callable[[int], bool], gate: Path
 ) -> None:
     async with Engine(quick(**budget(100 * MB))) as engine:
-        async with busy(engine, "x", reserve=50 * MB, seconds=0.3) as blocker:
+        async with busy(engine, "x", gate, reserve=50 * MB):
             first = asyncio.create_task(carry(engine, "a", reserve=95 * MB))
             await wait_until(lambda: engine.stats().memory.waiting)
             second = asyncio.create_task(carry(engine, "b", reserve=95 * MB))
-            await blocker.collect()
+            await asyncio.sleep(0)
         assert (await second)["grant"]["granted_bytes"] == 95 * MB
         assert first.done()
         assert not runs((await first)["pid"])
 
 
 async def test_a_small_one_behind_a_large_one_goes_on_so_that_the_large_one_can(
-    quick: Callable[..., Settings], wait_until: Callable[..., Any]
+    quick: Callable[..., Settings], wait_until: Callable[..., Any], gate: Path
 ) -> None:
     async with Engine(quick(**budget(1000 * MB))) as engine:
         blocker = asyncio.create_task(
-            carry(engine, "a", reserve=600 * MB, seconds=0.3, peer={"item": "c", "reserve": 100 * MB, "seconds": 0.2})
+            carry(engine, "a", reserve=600 * MB, gate=gate, peer={"item": "c", "reserve": 100 * MB})
         )
         await wait_until(lambda: engine.stats().memory.used_bytes >= 600 * MB)
         large = asyncio.create_task(carry(engine, "b", reserve=900 * MB))
+        await wait_until(lambda: engine.stats().memory.waiting)
+        lift(gate)
         assert (await blocker)["item"] == "a"
         assert (await large)["grant"]["granted_bytes"] == 900 * MB
 
@@ -282,10 +298,10 @@ async def test_a_peer_call_is_tried_again_too(quick: Callable[..., Settings], ru
 
 
 async def test_without_anybody_to_evict_or_after_a_second_failure_the_error_is_told(
-    quick: Callable[..., Settings],
+    quick: Callable[..., Settings], gate: Path
 ) -> None:
     async with Engine(quick(**budget(0))) as engine:
-        async with busy(engine, "a", seconds=5):
+        async with busy(engine, "a", gate):
             rival = next(one.process.pid for one in engine.pool.sessions)
             error = await failure_of(carry(engine, "b", hold=100 * MB, rival=rival))
             assert (error.code, error.phase) == (Code.OUT_OF_MEMORY, "load")
@@ -323,10 +339,10 @@ async def test_a_call_that_waits_for_its_second_try_can_be_cancelled(quick: Call
 
 
 async def test_the_engine_closes_while_calls_wait_for_memory_and_for_a_second_try(
-    quick: Callable[..., Settings], wait_until: Callable[..., Any], children: Callable[[], list[int]]
+    quick: Callable[..., Settings], wait_until: Callable[..., Any], children: Callable[[], list[int]], gate: Path
 ) -> None:
     async with Engine(quick(**budget(1000 * MB))) as engine:
-        blocker = asyncio.create_task(carry(engine, "a", reserve=700 * MB, seconds=30))
+        blocker = asyncio.create_task(carry(engine, "a", reserve=700 * MB, gate=gate))
         await wait_until(lambda: engine.stats().memory.used_bytes >= 700 * MB)
         waiting = asyncio.create_task(carry(engine, "b", reserve=500 * MB))
         await wait_until(lambda: engine.stats().memory.waiting)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import resource
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,17 +18,24 @@ _held: list[bytes] = []
 _loads = 0
 
 
-@cartridge.handles("carry", needs=("item", "reserve", "hold", "rival", "seconds", "word", "peer"))
+@cartridge.handles("carry", needs=("item", "reserve", "hold", "rival", "gate", "word", "peer"))
 async def carry(request: Request, output: Output) -> None:
     grant = None
     if not _held:
         grant = await _load(request, output)
     output.progress(0.5, "carrying", phase="inference")
+    await asyncio.to_thread(_wait_at_gate, request)
     if request["peer"]:
         await request.peer.call("cap:carry", request["peer"]).collect(forward_progress=(0.5, 0.9))
-    await asyncio.sleep(request["seconds"])
     record = {"item": request["item"], "pid": os.getpid(), "loads": _loads, "word": request["word"]}
     await output.write(json.dumps({**record, "grant": None if grant is None else asdict(grant)}))
+
+
+def _wait_at_gate(request: Request) -> None:
+    gate = request["gate"]
+    while gate and not Path(gate).exists():
+        request.raise_if_cancelled()
+        time.sleep(0.005)
 
 
 async def _load(request: Request, output: Output) -> Reservation | None:
