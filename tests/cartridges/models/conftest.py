@@ -1,17 +1,30 @@
-"""Wheels made on the spot, and a package index on loopback that can be slow, cut off or wrong."""
+"""Wheels made on the spot, and a package index and a hub on loopback that can be slow, cut off or wrong."""
 
 import base64
 import hashlib
+import importlib.util
+import os
+import sys
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
+from cartdeck_models.library import Library
+from cartdeck_models.obtained import Obtained
+from cartdeck_models.settings import HubSettings, Settings
+from cartdeck_models.spec import parse_spec
+from cartdeck_models.task import Advance, Task
+from cartdeck_protocol.errors import CartdeckError
+
+FAKE_HUB = Path(__file__).parents[2] / "data" / "hub" / "fake_hub.py"
 PIECE_BYTES = 64 * 1024
 
 
@@ -178,3 +191,78 @@ def eventually() -> Callable[[Callable[[], bool], float], bool]:
         return True
 
     return wait
+
+
+def load_fake_hub() -> ModuleType:
+    """The module tests/data/hub/fake_hub.py, which other programs load by its path too."""
+    spec = importlib.util.spec_from_file_location("fake_hub", FAKE_HUB)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fake_hub"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def fake_hub() -> ModuleType:
+    return sys.modules.get("fake_hub") or load_fake_hub()
+
+
+@pytest.fixture
+def hub(fake_hub: ModuleType) -> Iterator[Any]:
+    """A hub on loopback, `fake_hub.FakeHub`."""
+    yield from fake_hub.serving()
+
+
+@pytest.fixture(autouse=True)
+def no_real_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test asks the real hub, or has the token or cache of whoever runs it."""
+    for name in list(os.environ):
+        if name.startswith(("HF_", "HUGGING", "TRANSFORMERS_OFFLINE", "CARTDECK_MODELS_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_TOKEN_PATH", os.devnull)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+class Desk:
+    """A library with a cache of its own, which asks `hub`; `told` has every advance."""
+
+    def __init__(self, root: Path, endpoint: str) -> None:
+        self.root = root
+        self.hub_settings = HubSettings(endpoint=endpoint, quiet_limit_s=2.0)
+        self.settings = Settings(root, lock_limit_s=20.0, stall_limit_s=6.0, hub=self.hub_settings)
+        self.told: list[Advance] = []
+        self.is_cancelled = threading.Event()
+
+    def set(self, **how: Any) -> None:
+        """Change settings of the hub."""
+        self.hub_settings = replace(self.hub_settings, **how)
+        self.settings = replace(self.settings, hub=self.hub_settings)
+
+    def library(self) -> Library:
+        return Library(self.settings)
+
+    def obtain(self, spec: str, library: Library | None = None) -> Obtained:
+        task = Task(self.told.append, self.is_cancelled.is_set)
+        return (library or self.library()).obtain(parse_spec(spec), task)
+
+    def refused(self, spec: str) -> CartdeckError:
+        """The error that obtaining `spec` ends in."""
+        with pytest.raises(CartdeckError) as caught:
+            self.obtain(spec)
+        return caught.value
+
+    def phases(self) -> list[str]:
+        return list(dict.fromkeys(advance.phase for advance in self.told))
+
+    def leftovers(self) -> list[Path]:
+        """Files of transfers: parts, partial files of huggingface_hub, staged ones."""
+        names = (".part", ".incomplete", ".tmp")
+        return [path for path in self.root.rglob("*") if path.is_file() and path.name.endswith(names)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, hub: Any) -> Desk:
+    return Desk(tmp_path / "models", hub.url)
