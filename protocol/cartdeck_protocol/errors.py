@@ -48,6 +48,10 @@ class Code(Enum):
     QUEUE_FULL = (_RESOURCE, "Try again when a running call has finished.")
     PEER_CYCLE = (_INPUT, "Break the cycle: a cap may not call itself through its peers.")
     PEER_DEADLOCK = (_INPUT, "Call the peer without the instance that the chain already holds, or raise the limit.")
+    # plans
+    BAD_PLAN = (_INPUT, "Correct the plan at the place that the message names.")
+    PLAN_CYCLE = (_INPUT, "Break the cycle: no step may need what it gives itself.")
+    BAD_OUTPUT = (_INTERNAL, "Report it to the cartridge's author: it gave something else than its cap declares.")
     # life
     START_FAILED = (_ENVIRONMENT, "Read the cartridge's last log lines in this error's details.")
     CARTRIDGE_DIED = (_INTERNAL, "Try again: a new process is started. The last log lines are in the details.")
