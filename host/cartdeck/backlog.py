@@ -19,12 +19,13 @@ _MOST_KEPT: Final = 0.5
 
 
 class Stored:
-    """A payload in the file."""
+    """A payload in the file, or what was not taken of it yet."""
 
-    __slots__ = ("size", "slot")
+    __slots__ = ("size", "slot", "start")
 
     def __init__(self, slot: int, size: int) -> None:
         self.slot = slot
+        self.start = 0
         self.size = size
 
 
@@ -75,21 +76,29 @@ class Backlog:
         self._used_bytes -= len(payload)
         return payload
 
-    def recall(self, stored: Stored) -> bytes:
-        """A payload that waits in memory from now on."""
-        payload = self._load(stored)
-        self._used_bytes += stored.size
-        return payload
+    def take_part(self, stored: Stored, size: int) -> bytes:
+        """The next `size` bytes of a payload that goes to its reader bit by bit, none of it held in memory meanwhile.
+        The last of them end it."""
+        data = self._read(stored, size)
+        stored.start += size
+        stored.size -= size
+        if not stored.size:
+            self._free(stored.slot)
+        return data
 
     def keep(self, size: int) -> bool:
         """Count `size` bytes that a result keeps, if there is room for them."""
-        if self._kept_bytes + size > _MOST_KEPT * self._memory_bytes:
+        if not self._can_keep(size):
             self._settle()
-            if self._kept_bytes + size > _MOST_KEPT * self._memory_bytes:
+            if not self._can_keep(size):
                 return False
         self._kept_bytes += size
         self._used_bytes += size
         return True
+
+    def _can_keep(self, size: int) -> bool:
+        most = self._memory_bytes
+        return self._used_bytes + size <= most and self._kept_bytes + size <= _MOST_KEPT * most
 
     def let_go(self, size: int) -> None:
         """A result keeps `size` bytes less, or is its caller's now."""
@@ -136,13 +145,17 @@ class Backlog:
 
     def _load(self, stored: Stored) -> bytes:
         try:
-            data = os.pread(self._file, stored.size, stored.slot * self._payload_bytes)
-        except OSError as error:
-            raise _unusable("read", error.strerror) from None
+            return self._read(stored, stored.size)
         finally:
             self._free(stored.slot)
-        if len(data) < stored.size:
-            raise _unusable("read", f"{stored.size} bytes were expected, {len(data)} found")
+
+    def _read(self, stored: Stored, size: int) -> bytes:
+        try:
+            data = os.pread(self._file, size, stored.slot * self._payload_bytes + stored.start)
+        except OSError as error:
+            raise _unusable("read", error.strerror) from None
+        if len(data) < size:
+            raise _unusable("read", f"{size} bytes were expected, {len(data)} found")
         return data
 
     def _open(self) -> None:

@@ -163,24 +163,36 @@ class Intake:
 
     def _bite(self, incoming: Incoming, payload: Any) -> list[Any]:
         """The items of a part of a chunk, or of what is left of it; the chunk counts as taken with its last part."""
-        if isinstance(payload, Stored):
-            payload = self._backlog.recall(payload)
-            self._waiting_bytes += len(payload)
         bite = incoming.bite_bytes
-        if len(payload) > bite and not incoming.is_broken:
-            self._entries.appendleft((incoming, memoryview(payload)[bite:]))
-            items = self._decode(incoming, payload[:bite])
+        size = payload.size if isinstance(payload, Stored) else len(payload)
+        if size > bite and not incoming.is_broken:
+            items = self._decode(incoming, self._part(incoming, payload, bite))
         else:
-            whole = cast("bytes", payload.obj) if type(payload) is memoryview else payload
-            self.waiting_chunks -= 1
-            self._release(whole)
-            self._grant(incoming, len(whole))
-            items = self._decode(incoming, payload)
+            items = self._decode(incoming, self._last_part(incoming, payload))
         if len(items) < _FEW_ITEMS:
             incoming.bite_bytes = min(2 * bite, _MOST_BITE)
         elif len(items) > _MANY_ITEMS:
             incoming.bite_bytes = max(bite // 2, _LEAST_BITE)
         return items
+
+    def _part(self, incoming: Incoming, payload: Any, size: int) -> bytes | memoryview:
+        """The first `size` bytes; what is left stays in front."""
+        if isinstance(payload, Stored):
+            self._entries.appendleft((incoming, payload))
+            return self._backlog.take_part(payload, size)
+        view = memoryview(payload)
+        self._entries.appendleft((incoming, view[size:]))
+        return view[:size]
+
+    def _last_part(self, incoming: Incoming, payload: Any) -> bytes | memoryview:
+        self.waiting_chunks -= 1
+        if isinstance(payload, Stored):
+            self._grant(incoming, payload.start + payload.size)
+            return self._release(payload)
+        whole = cast("bytes", payload.obj) if type(payload) is memoryview else cast("bytes", payload)
+        self._grant(incoming, len(whole))
+        self._release(whole)
+        return payload
 
     def _grant(self, incoming: Incoming, size: int) -> None:
         if incoming.window is not None:

@@ -101,7 +101,7 @@ class WireSettings(_Section):
     """The same for small chunks, and half of it for large ones that are read fast, while the reserve covers it."""
     reserve_bytes: int = Field(default=24 * MIB, ge=0)
     """What all windows that grew may hold together, at worst."""
-    backlog_bytes: int = Field(default=64 * MIB, ge=MIB)
+    backlog_bytes: int = Field(default=48 * MIB, ge=MIB)
     """Output that waits in memory for callers to take it, of all calls together."""
     backlog_file_bytes: int = Field(default=1024 * MIB, ge=0)
     """What comes beyond `backlog_bytes` waits in a temporary file; beyond this, the call that it came for ends."""

@@ -35,7 +35,7 @@ def make(
     outlet = Outlet()
     intake = Intake(
         backlog or Backlog(1 << 20, 1 << 20, payload_bytes=1024),
-        keep_bytes=keep_bytes or 0,
+        keep_bytes=KEEP_ALL if keep_bytes is None else keep_bytes,
         is_sharing=keep_bytes is None,
         log_lines=log_lines,
         cartridge="echo",
@@ -165,3 +165,114 @@ def test_the_wrong_way_to_an_output_says_the_right_one() -> None:
         _ = result(plain).items
     assert result(plain).output("absent") == b""
     assert result(plain).items_of("absent") == []
+
+
+def test_a_chunk_of_many_items_is_decoded_bit_by_bit_and_counts_as_taken_with_the_last() -> None:
+    intake, incoming, outlet = make(is_sequence=True)
+    data = encode_item(7) * 100_000
+    for _ in range(2):
+        intake.add_chunk(incoming, data)
+    batches = []
+    while intake.waiting_chunks:
+        assert outlet.granted == 0
+        batches.append(len(intake.take()))
+    assert sum(batches) == 200_000
+    assert max(batches) <= 8 * 1024, "an item of one byte takes 64 in memory"
+    assert outlet.granted == 2
+
+
+def test_large_items_are_decoded_in_large_bits() -> None:
+    intake, incoming, _ = make(is_sequence=True)
+    data = encode_item(b"x" * 900_000)
+    intake.add_chunk(incoming, data)
+    turns = 0
+    found: list[object] = []
+    while intake:
+        found += intake.take()
+        turns += 1
+    assert found == [Data("", b"x" * 900_000)]
+    assert turns <= 12
+
+
+def test_behind_what_is_no_item_nothing_of_a_sequence_is_made_up() -> None:
+    intake, incoming, _ = make(is_sequence=True)
+    intake.add_chunk(incoming, encode_item("whole") + b"\xc1" + encode_item("behind") * 10_000)
+    intake.add_chunk(incoming, encode_item("behind"))
+    intake.add_end(incoming)
+    with pytest.raises(CartdeckError) as caught:
+        intake.take()
+    assert caught.value.code is Code.PROTOCOL_VIOLATION
+    assert drain(intake) == []
+    assert intake.waiting_chunks == 0
+
+
+def test_log_lines_that_wait_are_bounded_in_bytes_too() -> None:
+    intake, _, _ = make()
+    for number in range(1000):
+        intake.add_log(Log("info", f"{number:05}" + "x" * 60_000, "echo"))
+    found = drain(intake)
+    assert found[0] == Log("warning", "996 log lines were not taken in time and are lost", "echo")
+    assert [one.message[:5] for one in found[1:] if isinstance(one, Log)] == ["00996", "00997", "00998", "00999"]
+    intake.add_log(Log("info", "x" * 300_000, "echo"))
+    assert len(drain(intake)) == 1, "one line is never too long"
+
+
+def test_what_waits_beyond_the_budget_comes_back_in_order() -> None:
+    backlog = Backlog(3000, 1 << 20, payload_bytes=1024)
+    intake, incoming, _ = make(backlog=backlog, keep_bytes=None)
+    sent = [bytes((number,)) * (1000 + number % 20) for number in range(50)]
+    for payload in sent:
+        intake.add_chunk(incoming, payload)
+    assert backlog.used_bytes <= 3000
+    assert backlog.stored_bytes >= 47 * 1024
+    assert [one.value for one in drain(intake) if isinstance(one, Data)] == sent
+    intake.hand_over()
+    assert (backlog.used_bytes, backlog.stored_bytes) == (0, 0)
+
+
+def test_items_that_wait_beyond_the_budget_come_back_in_order() -> None:
+    backlog = Backlog(0, 1 << 22, payload_bytes=1 << 18)
+    intake, incoming, outlet = make(is_sequence=True, backlog=backlog)
+    data = b"".join(encode_item(number) for number in range(40_000))
+    for start in range(0, len(data), 50_000):
+        intake.add_chunk(incoming, data[start : start + 50_000])
+    assert backlog.used_bytes == 0
+    assert [one.value for one in drain(intake) if isinstance(one, Data)] == list(range(40_000))
+    assert backlog.stored_bytes == 0
+    assert outlet.granted == 2
+
+
+@pytest.mark.parametrize("is_sequence", [False, True])
+def test_what_nobody_takes_any_more_is_given_back(is_sequence: bool) -> None:
+    backlog = Backlog(200_000, 1 << 20, payload_bytes=100_000)
+    intake, incoming, _ = make(is_sequence=is_sequence, backlog=backlog, keep_bytes=None)
+    for _ in range(5):
+        intake.add_chunk(incoming, encode_item(1) * 90_000)
+    intake.take()
+    assert backlog.used_bytes > 0
+    assert backlog.stored_bytes > 0
+    del intake
+    assert (backlog.used_bytes, backlog.stored_bytes) == (0, 0)
+
+
+def test_a_result_keeps_less_while_others_keep_much() -> None:
+    backlog = Backlog(400_000, 0, payload_bytes=100_000)
+    greedy, incoming, _ = make(backlog=backlog, keep_bytes=None)
+    other, others, _ = make(backlog=backlog, keep_bytes=None)
+    for _ in range(2):
+        greedy.add_chunk(incoming, bytes(95_000))
+        drain(greedy)
+    other.add_chunk(others, bytes(20_000))
+    drain(other)
+    assert len(result(greedy).data) == 190_000
+    assert len(result(other).data) == 20_000, "a little is kept always"
+    other.add_chunk(others, bytes(80_000))
+    drain(other)
+    with pytest.raises(CartdeckError, match="100000 bytes came"):
+        _ = result(other).data
+    greedy.hand_over()
+    assert backlog.used_bytes == 0
+    third, thirds, _ = make(backlog=backlog, keep_bytes=None)
+    third.add_chunk(thirds, bytes(90_000))
+    drain(third)
+    assert len(result(third).data) == 90_000
