@@ -7,11 +7,12 @@ from functools import cache
 
 import anyio.to_thread
 
+from cartdeck_models.file_telling import files_told
 from cartdeck_models.flight import Seat
-from cartdeck_models.library import Library
+from cartdeck_models.library import Library, RemoteSpec
 from cartdeck_models.obtained import Obtained
 from cartdeck_models.settings import Settings
-from cartdeck_models.spec import PypiSpec, parse_spec
+from cartdeck_models.spec_arguments import spec_of
 from cartdeck_models.task import Advance
 from cartdeck_sdk import Output, Request
 from cartdeck_sdk.keepalive import Report
@@ -27,14 +28,15 @@ def library() -> Library:
 
 async def download(request: Request, output: Output) -> None:
     """Answer with the model's absolute path, and its record on the output `details`."""
-    spec, models = parse_spec(request["model"]), library()
+    spec, models = spec_of(request), library()
     found = await output.run_with_keepalive(
         0.0, "Looking for the model", lambda _: models.look_up(spec), phase="look_up"
     )
     if found is None:
-        assert isinstance(spec, PypiSpec), "every other kind of spec is found or refused"
+        assert isinstance(spec, RemoteSpec), "every other kind of spec is found or refused"
         with models.board(spec) as seat:
-            found = await _stay_to_the_end(seat, request, output)
+            async with files_told(seat, output, is_wanted=request["per-file"]):
+                found = await _stay_to_the_end(seat, request, output)
     await output.write(str(found.path))
     await output.stream("details").write(found.to_json())
 

@@ -6,6 +6,7 @@ It does not know what is transferred. A flight is a thread that works; a seat is
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from cartdeck_models.task import Advance, Task, cancelled
@@ -61,7 +62,7 @@ class _Flight(Generic[T]):
         work = advance.work
         if advance.phase == last.phase and last.work is not None:
             work = max(work or 0, last.work)
-        rising = Advance(self._fraction.advance(advance.fraction), advance.message, advance.phase, work, advance.total)
+        rising = replace(advance, fraction=self._fraction.advance(advance.fraction), work=work)
         with self.changed:
             self.advance = rising
             self.serial += 1

@@ -6,7 +6,7 @@ It does not know frames, handlers or threads; a report and a question are plain 
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cartdeck_protocol.errors import Code, failure
@@ -18,14 +18,28 @@ POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
+class FileAdvance:
+    """How far one file of a job is, in bytes; `total` is None where it is not known."""
+
+    path: str
+    work: int
+    total: int | None
+    is_done: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Advance:
-    """How far a job is: `fraction` in [0, 1] or None while unknown; `work` of `total` bytes of the phase."""
+    """How far a job is: `fraction` in [0, 1] or None while unknown; `work` of `total` bytes of the phase.
+
+    `files` tells how far each file is that was begun, at the time when it is asked; None for a job that has no files.
+    """
 
     fraction: float | None
     message: str
     phase: str
     work: int | None = None
     total: int | None = None
+    files: Callable[[], Sequence[FileAdvance]] | None = None
 
 
 Report = Callable[[Advance], None]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from cartdeck_models.hub.listing import RepositoryFile
 from cartdeck_models.hub.refusal import PHASE
-from cartdeck_models.task import Advance, IsCancelled, Meter, Task
+from cartdeck_models.task import Advance, FileAdvance, IsCancelled, Meter, Task
 
 REPORT_EVERY_S = 0.1
 
@@ -23,7 +23,9 @@ class Tally:
         self._count = len(files)
         self._meter = Meter(name)
         self._lock = threading.Lock()
+        self._files = files
         self._work = [0] * len(files)
+        self._begun: dict[int, bool] = {}
         self._finished = 0
         self._reported_s = float("-inf")
         self._phase = ""
@@ -41,6 +43,7 @@ class Tally:
         """The file with this index is there."""
         with self._lock:
             self._work[index] = max(self._work[index], size_bytes)
+            self._begun[index] = True
             self._finished += 1
 
     def say(self) -> None:
@@ -51,6 +54,7 @@ class Tally:
     def _take(self, index: int, file: RepositoryFile, advance: Advance) -> None:
         with self._lock:
             self._work[index] = max(self._work[index], advance.work or 0)
+            self._begun.setdefault(index, False)
             now_s = time.monotonic()
             if advance.phase == self._phase and now_s - self._reported_s < REPORT_EVERY_S:
                 return
@@ -68,4 +72,13 @@ class Tally:
     def _report(self, phase: str, message: str) -> None:
         self._phase = phase
         fraction = self.work / self.total if self.total else None
-        self._task.report(Advance(fraction, message, phase, self.work, self.total))
+        self._task.report(Advance(fraction, message, phase, self.work, self.total, self._file_advances))
+
+    def _file_advances(self) -> list[FileAdvance]:
+        with self._lock:
+            begun = list(self._begun.items())
+        return [self._file_advance(index, is_done=is_done) for index, is_done in begun]
+
+    def _file_advance(self, index: int, *, is_done: bool) -> FileAdvance:
+        file, work = self._files[index], self._work[index]
+        return FileAdvance(file.path, work, file.size_bytes if file.is_size_known else None, is_done)
