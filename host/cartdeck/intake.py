@@ -27,10 +27,22 @@ _LEAST_BITE: Final = 4 * 1024
 _MOST_BITE: Final = 1024 * 1024
 
 
+class _Deaf:
+    """Something in a sequence was no item: what follows cannot be told apart, and none of it comes."""
+
+    def feed(self, _chunk: bytes | memoryview) -> list[Any]:
+        return []
+
+    def finish(self) -> None: ...
+
+
+_DEAF: Final = _Deaf()
+
+
 class Incoming:
     """One output stream on its way to the caller."""
 
-    __slots__ = ("bite_bytes", "decoder", "is_broken", "is_text", "kept", "name", "rest", "stream", "window")
+    __slots__ = ("bite_bytes", "decoder", "is_text", "kept", "name", "rest", "stream", "window")
 
     def __init__(
         self, stream: InStream, kept: KeptOutput, window: Window | None, *, max_item: int, is_text: bool
@@ -41,11 +53,9 @@ class Incoming:
         self.window = window
         """None for an output that came whole, with its beginning."""
         self.is_text = is_text and not stream.is_sequence
-        self.decoder = ItemDecoder(max_item) if stream.is_sequence else None
+        self.decoder: ItemDecoder | _Deaf | None = ItemDecoder(max_item) if stream.is_sequence else None
         self.rest = b""
         """The first bytes of a character whose others are still to come."""
-        self.is_broken = False
-        """Something in it is no item: the rest cannot be told apart."""
         self.bite_bytes = _LEAST_BITE
         """How much of a chunk's items is decoded for a caller at once: a chunk of 256 KiB may hold as many items, which
         take 64 times as much memory, and a caller takes them one by one."""
@@ -136,13 +146,17 @@ class Intake:
         entry: Any = self._entries.popleft()
         if isinstance(entry, tuple):
             incoming, payload = cast("tuple[Incoming, Any]", entry)
-            if payload is None:
+            if type(payload) is bytes and (incoming.decoder is None or len(payload) <= incoming.bite_bytes):
+                self.waiting_chunks -= 1
+                self._waiting_bytes -= len(payload)
+                pieces = self.absorb(incoming, self._backlog.take(payload))
+            elif payload is None:
                 pieces = self.absorb_end(incoming)
             elif incoming.decoder is not None:
                 pieces = self._bite(incoming, payload)
             else:
                 self.waiting_chunks -= 1
-                pieces = self.absorb(incoming, self._release(payload))
+                pieces = self.absorb(incoming, self._backlog.take(payload))
             name = incoming.name
             return [Data(name, piece) for piece in pieces]
         if isinstance(entry, Progress):
@@ -155,17 +169,11 @@ class Intake:
             return [Log("warning", f"{lost} log lines were not taken in time and are lost", self._cartridge), entry]
         return [entry]
 
-    def _release(self, payload: bytes | Stored) -> bytes:
-        """A payload that waits no more."""
-        if not isinstance(payload, Stored):
-            self._waiting_bytes -= len(payload)
-        return self._backlog.take(payload)
-
     def _bite(self, incoming: Incoming, payload: Any) -> list[Any]:
         """The items of a part of a chunk, or of what is left of it; the chunk counts as taken with its last part."""
         bite = incoming.bite_bytes
         size = payload.size if isinstance(payload, Stored) else len(payload)
-        if size > bite and not incoming.is_broken:
+        if size > bite:
             items = self._decode(incoming, self._part(incoming, payload, bite))
         else:
             items = self._decode(incoming, self._last_part(incoming, payload))
@@ -188,10 +196,11 @@ class Intake:
         self.waiting_chunks -= 1
         if isinstance(payload, Stored):
             self._grant(incoming, payload.start + payload.size)
-            return self._release(payload)
+            return self._backlog.take(payload)
         whole = cast("bytes", payload.obj) if type(payload) is memoryview else cast("bytes", payload)
         self._grant(incoming, len(whole))
-        self._release(whole)
+        self._waiting_bytes -= len(whole)
+        self._backlog.take(whole)
         return payload
 
     def _grant(self, incoming: Incoming, size: int) -> None:
@@ -200,19 +209,18 @@ class Intake:
 
     def _decode(self, incoming: Incoming, payload: bytes | memoryview) -> list[Any]:
         assert incoming.decoder is not None
-        if incoming.is_broken:
-            return []
         try:
             items = incoming.decoder.feed(payload)
         except CartdeckError:
-            incoming.is_broken = True
+            incoming.decoder = _DEAF
             raise
         return self._keep(incoming.kept, len(payload), items)
 
     def absorb(self, incoming: Incoming, payload: bytes) -> list[Any]:
         """What a chunk adds to its output: items, or one piece of bytes; none while a character or an item is cut.
         It counts as taken. For a caller who wants no events this is all there is to do."""
-        self._grant(incoming, len(payload))
+        if incoming.window is not None:
+            incoming.window.take(len(payload), is_last=not self.waiting_chunks)
         if incoming.decoder is not None:
             return self._decode(incoming, payload)
         if incoming.is_text and (incoming.rest or payload[-1:] > b"\x7f"):
@@ -221,7 +229,7 @@ class Intake:
 
     def absorb_end(self, incoming: Incoming) -> list[Any]:
         """The end of an output: what was held back is all that comes."""
-        if incoming.decoder is not None and not incoming.is_broken:
+        if incoming.decoder is not None:
             incoming.decoder.finish()
         rest, incoming.rest = incoming.rest, b""
         return self._keep(incoming.kept, len(rest), [rest]) if rest else []

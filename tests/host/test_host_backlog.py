@@ -26,6 +26,7 @@ def test_what_fits_the_budget_is_handed_back_as_it_is() -> None:
 
 
 def test_what_does_not_fit_waits_in_a_file_that_goes_with_the_last_of_it() -> None:
+    gc.collect()
     before = descriptors()
     backlog = Backlog(10, 1000, payload_bytes=50)
     random = Random(1)
@@ -82,6 +83,7 @@ def test_a_file_that_cannot_be_read_ends_one_call_and_loses_no_slot() -> None:
 
 
 def test_the_file_is_closed_with_its_backlog() -> None:
+    gc.collect()
     before = descriptors()
     backlog = Backlog(0, 200, payload_bytes=50)
     backlog.put(bytes(50))
