@@ -100,6 +100,11 @@ class HubClient:
             timeout=httpx2.Timeout(settings.quiet_limit_s, connect=min(CONNECT_LIMIT_S, settings.quiet_limit_s)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=2 * settings.connections),
         )
+        self._authorization: str | None = None
+        self.renew_token()
+
+    def renew_token(self) -> None:
+        """Take the token that is set now: it may have come, or changed, since this process started."""
         self._authorization = build_hf_headers().get("authorization")
 
     @property

@@ -6,7 +6,6 @@ It does not know callers: one call of `fetch` is one transfer for a spec, and ea
 import shutil
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 from cartdeck_modelkit.machine import available_memory_bytes
@@ -47,6 +46,8 @@ class HubSource:
         self._memory = Memory(settings.models_dir / "specs")
         self._fetcher = Fetcher(self._cache, Verified(settings.models_dir / "verified"), settings)
         self._flights: Flights[Fetched] = Flights()
+        self._client: HubClient | None = None
+        self._client_lock = threading.Lock()
 
     def cached(self, spec: HubSpec) -> Obtained | None:
         """The model where the hub need not be asked: its commit is sure, and all that it gave last time is here."""
@@ -64,12 +65,20 @@ class HubSource:
         with disk_errors(root, what=spec.repository, setting=setting):
             if self._settings.hub.is_offline:
                 return self._offline(spec, task)
-            with closing(HubClient(self._settings.hub)) as client:
-                return self._online(spec, client, task)
+            return self._online(spec, self._asked_client(), task)
 
     def stop(self, limit_s: float) -> None:
         """Stop all transfers of files; wait `limit_s` seconds at most."""
         self._flights.stop(limit_s)
+
+    def _asked_client(self) -> HubClient:
+        """The one client of all transfers: a file's may outlive the call that began it."""
+        with self._client_lock:
+            if self._client is None:
+                self._client = HubClient(self._settings.hub)
+            else:
+                self._client.renew_token()
+            return self._client
 
     # what it means
 

@@ -273,6 +273,8 @@ class Transfer:
         with self._client.opened(url, first=first, end=end) as body:
             with self._changed:
                 self._bodies.add(body)
+            if self._stopped.is_set():
+                body.shut()  # it came too late to be shut with the others
             try:
                 yield body
             finally:

@@ -195,7 +195,8 @@ def test_the_end_of_the_pipe_ends_pip(caller, index, make_wheel, content) -> Non
     ("spec", "code"),
     [
         ("/no/such/file.gguf", "FILE_NOT_FOUND"),
-        ("owner/name", "UNSUPPORTED"),
+        ("hf:name", "BAD_ARGUMENT"),
+        ("hf:owner/name:../x", "UNSAFE_FILENAME"),
         ("pypi:x==1/../evil", "UNSAFE_FILENAME"),
         ("pypi:x", "BAD_ARGUMENT"),
         ("pypi:no-such-demo==1/x", "MODEL_NOT_FOUND"),
@@ -224,6 +225,6 @@ def test_the_manifest_says_what_is_needed_and_how_to_get_it() -> None:
     manifest = Manifest.from_json(done.stdout)
 
     assert (manifest.name, manifest.holds_instances, manifest.capacity) == ("models", False, 8)
-    assert [need.module for need in manifest.requires] == ["pip", "filelock"]
+    assert [need.module for need in manifest.requires] == ["pip", "filelock", "huggingface_hub"]
     assert {need.install for need in manifest.requires} == {"pip install 'cartdeck[models]'"}
     assert "models" in str(manifest.cap("download-model").urn)

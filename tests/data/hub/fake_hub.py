@@ -32,6 +32,8 @@ class File:
     cuts_at: list[int] = field(default_factory=list)
     """Each of the next answers is cut after so many bytes of the file (an offset in it)."""
     bytes_per_connection: int | None = None
+    dead_from: int | None = None
+    """No answer brings a byte from this offset on: it is cut there."""
     wrong_answers: int = 0
     """So many answers have the right size and wrong bytes."""
     ignores_range: bool = False
@@ -48,7 +50,6 @@ class File:
     lists_size: bool = True
     redirects_to: str | None = None
     """Where a request for it is sent instead of to the storage."""
-    redirect_ports: int = 0
 
     def __post_init__(self) -> None:
         if self.is_large is None:
@@ -107,7 +108,11 @@ class FakeHub:
         self.sent: Counter[str] = Counter()
         """Bytes of content sent, by file name."""
         self.xet_token_status = 500
+        self.expire_after: int | None = None
+        """An address of the storage is good for so many requests."""
+        self._signatures: Counter[str] = Counter()
         self.open_transfers = 0
+        self.most_transfers = 0
         self.started = threading.Event()
         self.closing = threading.Event()
         self.changed = threading.Condition()
@@ -158,7 +163,18 @@ class FakeHub:
     def count(self, change: int) -> None:
         with self.changed:
             self.open_transfers += change
+            self.most_transfers = max(self.most_transfers, self.open_transfers)
             self.changed.notify_all()
+
+    def sign(self) -> str:
+        signature = f"s3cret{len(self._signatures)}"
+        self._signatures[signature] = 0
+        return signature
+
+    def is_signed(self, signature: str) -> bool:
+        self._signatures[signature] += 1
+        is_fresh = self.expire_after is None or self._signatures[signature] <= self.expire_after
+        return signature.startswith("s3cret") and is_fresh
 
     def _serve(self, origin: str) -> str:
         server = _Server(("127.0.0.1", 0), _handler(self, origin))
@@ -290,7 +306,7 @@ def _handler(hub: FakeHub, origin: str) -> type[BaseHTTPRequestHandler]:
             if not file.is_large and file.redirects_to is None:
                 self.content(path, file, common)
                 return
-            where = f"{hub.storage_url}/{quote(name)}/{commit}/{quote(path)}?signature=s3cret"
+            where = f"{hub.storage_url}/{quote(name)}/{commit}/{quote(path)}?signature={hub.sign()}"
             common |= {"Location": file.redirects_to or where, "X-Linked-Etag": f'"{file.etag}"'}
             common |= {"X-Linked-Size": str(len(file.data))}
             if file.has_xet:
@@ -305,7 +321,7 @@ def _handler(hub: FakeHub, origin: str) -> type[BaseHTTPRequestHandler]:
             file = repository.commits[segments[2]].get("/".join(segments[3:])) if repository else None
             if file is None:
                 self.refuse(404, {})
-            elif self.query.get("signature") != "s3cret":
+            elif not hub.is_signed(self.query.get("signature", "")):
                 self.refuse(403, {})
             else:
                 self.content("/".join(segments[3:]), file, {"ETag": '"storage-has-its-own"', "Accept-Ranges": "bytes"})
@@ -346,6 +362,8 @@ def _handler(hub: FakeHub, origin: str) -> type[BaseHTTPRequestHandler]:
                 stop = min(stop, first + file.bytes_per_connection)
             if file.cuts_at and first < file.cuts_at[0] < end:
                 stop = min(stop, file.cuts_at.pop(0))
+            if file.dead_from is not None:
+                stop = min(stop, max(first, file.dead_from))
             hub.count(1)
             try:
                 for at in range(first, stop, PIECE_BYTES):
