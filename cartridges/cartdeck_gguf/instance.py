@@ -6,6 +6,7 @@ It does not know caps. A request that gives up while it obtains or loads leaves 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +17,7 @@ from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, obtain_model, run_load
 from cartdeck_modelkit.provenance import Provenance
 from cartdeck_modelkit.reservation import reserve_memory
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk import Output, Request
 
 
@@ -86,8 +87,11 @@ class Instance:
                     _size_bytes(self._obtained),
                     lambda report: self.owner.call(lambda: self._load_once(request, load_model, report)),
                 )
-            except BaseException:
+            except BaseException as error:
                 self._obtained = None  # the file may have gone or been mended: the next request asks again
+                if isinstance(error, Exception):  # a load whose request gave up may go on, and holds what was granted
+                    with suppress(CartdeckError):
+                        await reserve_memory(request, 0)
                 raise
             finally:
                 for level, line in lines:

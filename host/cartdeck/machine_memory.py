@@ -14,7 +14,7 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 
 def total_memory_bytes() -> int | None:
     """All memory that may be used here, by whatever process; None where the system does not say."""
-    limits = [*_machine_bytes(), *_group_limits(_PROC, _ROOT)]
+    limits = [*_machine_bytes(), *group_limits(_PROC, _ROOT)]
     return min(limits, default=None)
 
 
@@ -25,7 +25,7 @@ def _machine_bytes() -> Iterator[int]:
         return
 
 
-def _group_limits(groups: Path, root: Path) -> Iterator[int]:
+def group_limits(groups: Path, root: Path) -> Iterator[int]:
     """The limits of the control group that `groups` names and of those that it lies in, of version 2 and 1.
 
     Inside a container the path that the kernel names may not be there; its own group is then the root that is seen.
@@ -35,8 +35,11 @@ def _group_limits(groups: Path, root: Path) -> Iterator[int]:
     except (OSError, ValueError):
         return
     for line in lines:
-        _number, controllers, path = (*line.split(":", 2), "", "")[:3]
-        if not controllers:
+        number, _, rest = line.partition(":")
+        controllers, is_whole, path = rest.partition(":")
+        if not is_whole:
+            continue
+        if number == "0":
             yield from _limits_along(root, path, "memory.max")
         elif "memory" in controllers.split(","):
             yield from _limits_along(root / "memory", path, "memory.limit_in_bytes")

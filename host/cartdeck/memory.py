@@ -97,7 +97,7 @@ class Memory:
     def _expire(self, ask: MemoryAsk) -> None:
         if ask in self._asks:
             self._asks.remove(ask)
-            self._refuse(ask, f"nothing became free within {self._settings.wait_s:g} s", _RETRY_S)
+            self._refuse(ask, f"not enough became free within {self._settings.wait_s:g} s", _RETRY_S)
             self._on_change()
 
     def _withdraw(self, ask: MemoryAsk) -> None:

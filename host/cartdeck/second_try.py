@@ -17,6 +17,9 @@ _LOGGER = logging.getLogger("cartdeck.memory")
 LOADING_PHASES: Final = frozenset({"load", "loading"})
 """Of the error, or of the call's last progress: nothing was done yet that a second try would repeat."""
 
+_TRIED: Final = "tried_again"
+"""In the details of an OUT_OF_MEMORY that is told: whether it was."""
+
 
 class SecondTry:
     """The calls that wait for others to be gone. Each call has one second try."""
@@ -37,14 +40,10 @@ class SecondTry:
         room can be made.
         """
         request: Request = event.exchange.owner
-        error = event.error
-        if error.code is not Code.OUT_OF_MEMORY or request.is_answered or request.is_second_try:
-            return False
-        is_loading = error.phase in LOADING_PHASES or request.phase in LOADING_PHASES
-        if not is_loading or event.exchange.cancelled or event.exchange.total_in or not request.can_be_sent_again():
-            return False
-        leaving = set(self._make_room(session))
+        leaving = set(self._make_room(session)) if self._is_worth_it(request, event) else None
         if not leaving:
+            # For those whose peer call this was: they need not try it again.
+            event.error.details.setdefault(_TRIED, request.is_second_try)
             return False
         request.send_again()
         self._waiting[request] = leaving
@@ -53,6 +52,16 @@ class SecondTry:
         count = "another instance is" if len(leaving) == 1 else f"{len(leaving)} other instances are"
         request.on_notice(f"out of memory: {count} ended to make room, then it is tried again", "queued")
         return True
+
+    def _is_worth_it(self, request: Request, event: Failed) -> bool:
+        error, exchange = event.error, event.exchange
+        return (
+            error.code is Code.OUT_OF_MEMORY
+            and _TRIED not in error.details
+            and (error.phase in LOADING_PHASES or request.phase in LOADING_PHASES)
+            and not (request.is_answered or request.is_second_try or exchange.cancelled or exchange.total_in)
+            and request.can_be_sent_again()
+        )
 
     def on_gone(self, session: Session) -> None:
         """The process of a session is gone."""

@@ -234,6 +234,19 @@ async def test_memory_that_the_own_chain_holds_is_a_deadlock_at_once(quick: Call
         assert (await carry(engine, "a", peer={"item": "b", "reserve": 300 * MB}))["item"] == "a"
 
 
+async def test_a_peer_call_to_one_that_waits_for_the_callers_memory_is_a_deadlock_at_once(
+    quick: Callable[..., Settings], wait_until: Callable[..., Any], gate: Path
+) -> None:
+    async with Engine(quick(**budget(1000 * MB))) as engine:
+        holding = asyncio.create_task(carry(engine, "a", reserve=700 * MB, gate=gate, peer={"item": "b"}))
+        await wait_until(lambda: engine.stats().memory.used_bytes >= 700 * MB)
+        waiting = asyncio.create_task(carry(engine, "b", reserve=500 * MB))
+        await wait_until(lambda: engine.stats().memory.waiting)
+        lift(gate)
+        assert (await failure_of(holding)).code is Code.PEER_DEADLOCK
+        assert (await waiting)["grant"]["granted_bytes"] == 500 * MB
+
+
 async def test_two_that_load_and_wait_for_each_other_do_not_hang(quick: Callable[..., Settings]) -> None:
     """Each holds what a Python takes, and wants all but a little of the budget: one is refused, the other gets on."""
     async with Engine(quick(**budget(100 * MB, wait_s=60))) as engine:
@@ -305,9 +318,10 @@ async def test_without_anybody_to_evict_or_after_a_second_failure_the_error_is_t
             rival = next(one.process.pid for one in engine.pool.sessions)
             error = await failure_of(carry(engine, "b", hold=100 * MB, rival=rival))
             assert (error.code, error.phase) == (Code.OUT_OF_MEMORY, "load")
+            assert error.details["tried_again"] is False
             await carry(engine, "c")
             error = await failure_of(carry(engine, "b", hold=100 * MB, rival=rival))
-            assert error.code is Code.OUT_OF_MEMORY
+            assert (error.code, error.details["tried_again"]) == (Code.OUT_OF_MEMORY, True)
             assert sorted(one.key.instance for one in engine.pool.sessions) == ['{"item":"a"}', '{"item":"b"}']
         assert (await carry(engine, "b"))["loads"] == 4
 

@@ -1,7 +1,7 @@
 """Decisions without processes: when to start again, whom to evict, who waits, who would wait for ever."""
 
 from cartdeck import policy
-from cartdeck.policy import Action, Failures, Lease, Seat, SessionKey
+from cartdeck.policy import Action, Failures, Lease, Seat, SessionKey, Shortage, Standing
 from cartdeck.settings import RestartSettings
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -116,3 +116,32 @@ def test_chains_that_wait_for_one_another_are_stuck() -> None:
     assert not stuck("b", {"a": [(True, set())], "b": [(False, {"c"})], "c": [(False, set())]})
     # a ring of three, entered from outside of the own chain
     assert stuck("b", {"b": [(False, {"c"})], "c": [(False, {"d"})], "d": [(False, {"b"})]})
+
+
+def test_one_that_can_go_on_frees_all_who_wait_for_it_by_whatever_way() -> None:
+    # a waits for c itself, and for b, which waits for c: c gets on
+    leases: dict[str, list[tuple[bool, set[str]]]] = {
+        "a": [(False, {"c", "b"})],
+        "b": [(False, {"c"})],
+        "c": [(False, set())],
+    }
+    assert not any(stuck(key, leases) for key in "abc")
+
+
+def test_a_wait_for_memory_is_stuck_when_those_that_are_stuck_hold_too_much() -> None:
+    def look(spare_bytes: int, **held: int) -> bool:
+        standing: dict[str, Standing] = {
+            "ask": Shortage({SessionKey(name): size for name, size in held.items()}, spare_bytes),
+            "own": [Lease(is_own=True, waits_for=frozenset())],
+            "busy": [Lease(is_own=False, waits_for=frozenset())],
+            "waiting": [Lease(is_own=False, waits_for=frozenset({SessionKey("ask")}))],
+            "idle": [],
+        }
+        return policy.is_stuck(SessionKey("ask"), lambda at: standing[at.cartridge])
+
+    assert look(300, own=700)
+    assert not look(300, own=300, busy=700)
+    assert not look(300, own=200, idle=700)
+    assert look(300, own=200, waiting=200), "one that waits for this very memory, or for what this one holds"
+    assert not look(300, busy=700)
+    assert look(-1)
