@@ -20,7 +20,7 @@ MOST_HEADERS: Final = 8
 """So many headers are read for one answer. The quantizations of one model share theirs but for the tensors' types."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: Python 3.11 cannot make a frozen generic that has them as Listing[X](…)
 class Listing(Generic[F]):
     """What is shown of a repository: its files, a range [first, end) of one of them, and which are here already."""
 

@@ -1,0 +1,268 @@
+"""`cartdeck pull`, `models`, `verify`, `rm` and `config show` as a person runs them, against a hub on loopback."""
+
+import hashlib
+import importlib.util
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyte
+import pytest
+
+CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
+FAKE_HUB = Path(__file__).parents[1] / "data" / "hub" / "fake_hub.py"
+LIMIT_S = 60.0
+MIB = 1024 * 1024
+
+
+def load_fake_hub() -> ModuleType:
+    if "fake_hub" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("fake_hub", FAKE_HUB)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules["fake_hub"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["fake_hub"])
+    return sys.modules["fake_hub"]
+
+
+@dataclass
+class Desk:
+    """The command line with caches of its own, and the hub that it asks."""
+
+    root: Path
+    hub: Any
+
+    @property
+    def environment(self) -> dict[str, str]:
+        config = self.root / "config.toml"
+        if not config.exists():
+            config.write_text(f'[models]\nendpoint = "{self.hub.url}"\nfolder = "{self.root / "models"}"\n')
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.root),
+            "COLUMNS": "200",
+            "CARTDECK_CONFIG": str(config),
+            "HF_TOKEN_PATH": os.devnull,
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    def run(self, *arguments: str, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [CARTDECK, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+            env={**self.environment, **more},
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == status, done.stderr + done.stdout
+        return done
+
+    def read(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    for hub in load_fake_hub().serving():
+        yield Desk(tmp_path, hub)
+
+
+def gguf(size_bytes: int) -> bytes:
+    """A file that begins as a GGUF file of a small llama does, of `size_bytes` in all."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    numbers = {
+        "block_count": 2,
+        "context_length": 2048,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 2,
+    }
+    pairs = text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    pairs += b"".join(text(f"llama.{name}") + struct.pack("<II", 4, value) for name, value in numbers.items())
+    return (b"GGUF" + struct.pack("<IQQ", 3, 0, len(numbers) + 1) + pairs).ljust(size_bytes, b"\x07")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_pull_prints_the_path_and_models_verify_and_rm_know_what_came(desk: Desk) -> None:
+    data = gguf(3 * MIB)
+    desk.hub.add({"m.Q4_K_M.gguf": data, "m.Q8_0.gguf": gguf(5 * MIB), "config.json": b"{}"})
+    done = desk.run("pull", "hf:owner/name")
+    path = Path(done.stdout.strip())
+    assert path.name == "m.Q4_K_M.gguf"
+    assert path.read_bytes() == data
+    assert "m.Q4_K_M.gguf: 3.1 MB" in done.stderr
+    (listed,) = desk.read("models")["models"]
+    assert listed["refs"] == ["main"]
+    assert [(Path(file["path"]), file["sha256"]) for file in listed["files"]] == [(path, sha256(data))]
+    assert listed["verified"] is not None
+    row = desk.run("models").stdout.rstrip("\n").split("\t")
+    assert row[:2] == ["hf:owner/name@main", "3.1 MB"]
+    assert desk.run("verify", row[0]).stdout == f"intact\t{sha256(data)}\t{path}\n"
+    path.resolve().chmod(0o644)
+    path.resolve().write_bytes(data[:-1] + b"\x08")
+    damaged = desk.run("verify", str(path), status=6)
+    assert "is damaged" in " ".join(damaged.stderr.split())
+    assert desk.run("rm", row[0], "--yes").stdout.endswith("were freed.\n")
+    assert desk.read("models") == {"models": []}
+    assert not path.exists()
+
+
+def test_pull_as_json_is_one_record_with_hashes_commit_and_what_was_resumed(desk: Desk) -> None:
+    data = gguf(2 * MIB)
+    repository = desk.hub.add({"q/m.gguf": data})
+    record = desk.read("pull", "hf:owner/name:m.gguf", "--revision", "main")
+    assert record["spec"] == "hf:owner/name:m.gguf"
+    assert (record["revision"], record["source"]) == (repository.branches["main"], "hub")
+    assert (record["sha256"], record["resumed_bytes"]) == (sha256(data), 0)
+    assert record["path"].endswith("/q/m.gguf")
+
+
+def test_include_and_exclude_choose_the_files(desk: Desk) -> None:
+    desk.hub.add({"m.Q4_K_M.gguf": gguf(MIB), "m.Q8_0.gguf": gguf(MIB), "a.json": b"{}", "b.txt": b"b", "c.bin": b"c"})
+    record = desk.read("pull", "owner/name", "--include", "*.gguf", "--include", "*.json", "--exclude", "*Q8*")
+    assert [Path(file["path"]).name for file in record["files"]] == ["m.Q4_K_M.gguf", "a.json"]
+    narrowed = desk.run("pull", "/etc/hosts", "--include", "x", status=2)
+    assert "hub" in narrowed.stderr
+
+
+def test_fit_only_fetches_nothing_and_judges_every_candidate(desk: Desk) -> None:
+    desk.hub.add({"m.Q4_K_M.gguf": gguf(3 * MIB), "m.Q8_0.gguf": gguf(5 * MIB), "mmproj-f16.gguf": gguf(MIB)})
+    record = desk.read("pull", "hf:owner/name", "--fit-only")
+    assert [(one["quantization"], one["fits"]) for one in record["candidates"]] == [("Q4_K_M", True), ("Q8_0", True)]
+    assert record["advised"] == "m.Q4_K_M.gguf"
+    assert record["candidates"][0]["own_context"] == 2048
+    assert record["candidates"][0]["projector"]["path"] == "mmproj-f16.gguf"
+    sent = sum(desk.hub.sent.values())
+    assert sent <= MIB + 1024, "one range of one header"
+    rows = desk.run("pull", "hf:owner/name", "--fit-only", "--context-size", "512").stdout.splitlines()
+    assert rows[0].split("\t")[:2] == ["m.Q4_K_M.gguf", "Q4_K_M"]
+    assert rows[-1].startswith("m.Q4_K_M.gguf: It fits")
+    assert desk.read("models") == {"models": []}
+
+
+def test_what_cannot_be_fetched_is_an_error_with_its_exit_code(desk: Desk) -> None:
+    desk.hub.add({"pytorch_model.bin": b"pickle", "README.md": b"r"})
+    assert "neither a GGUF model nor safetensors" in " ".join(
+        desk.run("pull", "hf:owner/name", status=2).stderr.split()
+    )
+    error = json.loads(desk.run("pull", "hf:owner/nothere", "--json", status=6).stdout)["error"]
+    assert error["code"] in ("MODEL_NOT_FOUND", "AUTH_REQUIRED")
+
+
+def test_rm_without_a_terminal_wants_yes_and_says_what_is_not_there(desk: Desk) -> None:
+    assert "--yes" in desk.run("rm", "hf:owner/name", status=2).stderr
+    assert "not kept here" in desk.run("rm", "hf:owner/name", "--yes", status=2).stderr
+
+
+def test_config_show_tells_what_is_in_force_and_never_the_token(desk: Desk) -> None:
+    shown = desk.run("config", "show", HF_TOKEN="hf_s3cret", HF_HUB_OFFLINE="1").stdout
+    assert f"#   hub              {desk.hub.url}, offline: nothing is asked of it" in shown
+    assert "#   token            there is one" in shown
+    assert f"#   hub's models in  {desk.root / 'models' / 'hub'}" in shown
+    assert "s3cret" not in shown
+    (desk.root / "config.toml").write_text('[models]\nxet = false\noffline = true\ncache_folder = "/somewhere/hub"\n')
+    in_force = desk.read("config", "show")["models_in_force"]
+    assert (in_force["uses_xet"], in_force["is_offline"], in_force["has_token"]) == (False, True, False)
+    assert in_force["cache_folder"] == "/somewhere/hub"
+
+
+def test_ctrl_c_keeps_what_came_and_the_next_pull_goes_on_there(desk: Desk) -> None:
+    data = os.urandom(8 * MIB)
+    fake_hub = load_fake_hub()
+    desk.hub.add({"m.gguf": fake_hub.File(data, rate_bytes_s=4e6)})
+    command = [CARTDECK, "pull", "hf:owner/name:m.gguf", "--json"]
+    with subprocess.Popen(command, env=desk.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert fake_hub.wait_until(lambda: desk.hub.sent.total() > 3 * MIB, LIMIT_S)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    assert json.loads(output)["error"]["code"] == "CANCELLED"
+    desk.hub.file("m.gguf").rate_bytes_s = 0.0
+    record = desk.read("pull", "hf:owner/name:m.gguf")
+    assert record["resumed_bytes"] >= MIB
+    assert record["sha256"] == sha256(data)
+
+
+class Terminal:
+    """The command on a terminal of 24 lines and 100 columns."""
+
+    def __init__(self, desk: Desk, *arguments: str) -> None:
+        self.master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (24, 100))
+        environment = {**desk.environment, "TERM": "xterm"}
+        environment.pop("COLUMNS")
+        self.process = subprocess.Popen(
+            [CARTDECK, *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+        )
+        os.close(slave)
+        self.screen = pyte.Screen(100, 24)
+        self.stream = pyte.ByteStream(self.screen)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
+    def until(self, wanted: str) -> list[str]:
+        """What the screen shows as soon as `wanted` is in it; "" waits for the end of the command."""
+        while not wanted or not any(wanted in line for line in self.lines):
+            try:
+                block = os.read(self.master, 65536)
+            except OSError:  # Linux: the last process has closed the terminal
+                block = b""
+            if not block:
+                assert not wanted, f"the command ended without {wanted!r}: {self.lines}"
+                return self.lines
+            self.stream.feed(block)
+        return self.lines
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def end(self) -> int:
+        self.until("")
+        os.close(self.master)
+        return self.process.wait(LIMIT_S)
+
+
+def test_on_a_terminal_each_file_has_a_bar_and_all_together_one(desk: Desk) -> None:
+    fake_hub = load_fake_hub()
+    slow = {f"part{number}.safetensors": fake_hub.File(os.urandom(2 * MIB), rate_bytes_s=1.5e6) for number in (1, 2)}
+    desk.hub.add({**slow, "config.json": b"{}"})
+    terminal = Terminal(desk, "pull", "owner/name", "--include", "*")
+    shown = terminal.until("part2.safetensors ")
+    bars = [line for line in shown if "part" in line and " MB" in line]
+    assert len(bars) >= 2, shown
+    assert terminal.end() == 0
+    assert sorted(line.partition(":")[0] for line in terminal.lines[:3]) == sorted(["config.json", *slow])
+    assert "snapshots" in "".join(terminal.lines[3:])
+
+
+def test_rm_on_a_terminal_asks_and_only_a_yes_removes(desk: Desk) -> None:
+    desk.hub.add({"m.gguf": gguf(MIB)})
+    desk.run("pull", "hf:owner/name")
+    for answer, is_removed in (("\n", False), ("y\n", True)):
+        terminal = Terminal(desk, "rm", "hf:owner/name")
+        asked = terminal.until("[y/N]")
+        assert any("models--owner--name" in line for line in asked)
+        terminal.type(answer)
+        assert terminal.end() == 0
+        assert ("Nothing was removed." in terminal.lines) == (not is_removed)
+        assert (desk.read("models")["models"] == []) == is_removed
