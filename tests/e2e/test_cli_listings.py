@@ -14,7 +14,10 @@ from cartdeck import __version__
 from cartdeck_protocol.caps import load_shared_definition
 
 CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
-COMMANDS = (["demo"], ["generate"], ["call"], ["caps"], ["cartridges"], ["cartridges", "reset"], ["config", "show"])
+COMMANDS = (
+    *(["demo"], ["generate"], ["call"], ["pull"], ["models"], ["verify"], ["rm"]),
+    *(["caps"], ["cartridges"], ["cartridges", "reset"], ["config", "show"]),
+)
 HELP_LIMIT_S = 0.25
 
 

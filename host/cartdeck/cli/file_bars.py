@@ -8,10 +8,11 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cartdeck.cli.bar import REFRESH_S, render_bar, terminal_width
-from cartdeck.cli.display import Display, State, harmless, harmless_lines, is_shown, log_line, megabytes
+from cartdeck.cli.display import Display, State, harmless, harmless_lines, is_shown, log_line, size_text
 from cartdeck.cli.output import STDERR
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class FileBars:
             self._files.pop(path, None)
             if path not in self._finished:
                 self._finished.add(path)
-                self.note(f"{path}: {megabytes(float(record['work']))}")
+                self.note(f"{path}: {size_text(float(record['work']))}")
         else:
             self._files[path] = (float(record["work"]), record.get("total"))
             self._refresh(is_urgent=False)
@@ -83,11 +84,13 @@ class FileBars:
     def _drawing(self) -> bytes:
         self._drawn_at = time.monotonic()
         room = min(MOST_BARS, max(0, shutil.get_terminal_size().lines - 2))
-        moving = [(path, work, total) for path, (work, total) in self._files.items()]
-        bars = [file_bar(path, work, total) for path, work, total in moving[:room]] if len(moving) > 1 else []
-        if bars and len(moving) > room:
-            bars.append(f"  and {len(moving) - room} more".encode())
-        bars.append(render_bar(self._state, elapsed_s=self._drawn_at - self._started_at))
+        bars = [file_bar(path, work, total) for path, (work, total) in list(self._files.items())[:room]]
+        if len(self._files) > room:
+            bars.append(f"and {len(self._files) - room} more".encode())
+        state = self._state
+        if bars:  # they name the files; the message's end has the bytes, the rate and the time left
+            state = replace(state, message=state.message.rpartition(": ")[2])
+        bars.append(render_bar(state, elapsed_s=self._drawn_at - self._started_at))
         self._lines = len(bars)
         return b"\n".join(bars)
 
@@ -115,4 +118,4 @@ def show_file(display: Display, record: Mapping[str, Any]) -> None:
     if isinstance(display, FileBars):
         display.file(record)
     elif record.get("is_done"):
-        display.note(f"{record['path']}: {megabytes(float(record['work']))}")
+        display.note(f"{record['path']}: {size_text(float(record['work']))}")

@@ -28,8 +28,8 @@ def models(as_json: AsJson = False, verbose: Verbose = False) -> None:
     Example: cartdeck models
     """
     from cartdeck.cli.asking import Ask, run_asking
+    from cartdeck.cli.display import size_text
     from cartdeck.cli.listing import print_rows, print_text
-    from cartdeck.cli.pull import size_text
     from cartdeck.cli.render import json_line
 
     async def work(ask: Ask) -> None:
@@ -88,8 +88,8 @@ def remove(
     Example: cartdeck rm hf:owner/name:Q8_0 --yes
     """
     from cartdeck.cli.asking import Ask, run_asking
+    from cartdeck.cli.display import size_text
     from cartdeck.cli.listing import print_text
-    from cartdeck.cli.pull import size_text
     from cartdeck.cli.render import json_line
     from cartdeck_protocol.errors import Code, failure
 
@@ -126,7 +126,7 @@ async def is_agreed(question: str) -> bool:
 
 def removal_text(record: dict[str, Any]) -> str:
     """The question before what the dry run `record` tells is removed."""
-    from cartdeck.cli.pull import size_text
+    from cartdeck.cli.display import size_text
 
     removed = (
         "".join(f"  {path}\n" for path in record["removed"]) or "  its name; its content is needed by another model\n"

@@ -97,6 +97,7 @@ def shown_on(display: "Display") -> Any:
 
 def print_verdicts(record: dict[str, Any]) -> None:
     """The candidates as rows, then the sentence on what to take."""
+    from cartdeck.cli.display import size_text
     from cartdeck.cli.listing import print_rows, print_text
 
     rows = [
@@ -113,11 +114,3 @@ def print_verdicts(record: dict[str, Any]) -> None:
     ]
     print_rows(["file", "type", "size", "memory", "for tokens", "fits", "why"], rows)
     print_text(f"\n{record['sentence']}\n")
-
-
-def size_text(size_bytes: float) -> str:
-    """A size as people read it: `4.9 GB`, `92.9 MB`, `512 B`."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= scale:
-            return f"{size_bytes / scale:.1f} {unit}"
-    return f"{size_bytes:.0f} B"
