@@ -68,8 +68,12 @@ class HubSource:
             return self._online(spec, self._asked_client(), task)
 
     def stop(self, limit_s: float) -> None:
-        """Stop all transfers of files; wait `limit_s` seconds at most."""
+        """Stop all transfers of files, waiting `limit_s` seconds at most, and close the connections."""
         self._flights.stop(limit_s)
+        with self._client_lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
 
     def _asked_client(self) -> HubClient:
         """The one client of all transfers: a file's may outlive the call that began it."""

@@ -235,6 +235,7 @@ class Desk:
         self.settings = Settings(root, lock_limit_s=20.0, stall_limit_s=6.0, hub=self.hub_settings)
         self.told: list[Advance] = []
         self.is_cancelled = threading.Event()
+        self._libraries: list[Library] = []
 
     def set(self, **how: Any) -> None:
         """Change settings of the hub."""
@@ -242,7 +243,12 @@ class Desk:
         self.settings = replace(self.settings, hub=self.hub_settings)
 
     def library(self) -> Library:
-        return Library(self.settings)
+        self._libraries.append(Library(self.settings))
+        return self._libraries[-1]
+
+    def close(self) -> None:
+        for library in self._libraries:
+            library.close(5.0)
 
     def obtain(self, spec: str, library: Library | None = None) -> Obtained:
         task = Task(self.told.append, self.is_cancelled.is_set)
@@ -264,5 +270,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, hub: Any) -> Desk:
-    return Desk(tmp_path / "models", hub.url)
+def desk(tmp_path: Path, hub: Any) -> Iterator[Desk]:
+    desk = Desk(tmp_path / "models", hub.url)
+    yield desk
+    desk.close()

@@ -108,6 +108,9 @@ class FakeHub:
         self.sent: Counter[str] = Counter()
         """Bytes of content sent, by file name."""
         self.xet_token_status = 500
+        self.next_page_origin = ""
+        self.page: bytes | None = None
+        """What every request is answered with: a login page of somebody else's, for instance."""
         self.expire_after: int | None = None
         """An address of the storage is good for so many requests."""
         self._signatures: Counter[str] = Counter()
@@ -206,7 +209,9 @@ def _handler(hub: FakeHub, origin: str) -> type[BaseHTTPRequestHandler]:
             parts = urlsplit(self.path)
             self.query = {name: values[0] for name, values in parse_qs(parts.query).items()}
             segments = [unquote(part) for part in parts.path.strip("/").split("/")]
-            if origin == "storage":
+            if hub.page is not None:
+                self.answer(200, {"Content-Type": "text/html"}, hub.page)
+            elif origin == "storage":
                 self.storage(segments)
             elif segments[:2] == ["api", "models"] and len(segments) >= 4:
                 self.api("/".join(segments[2:4]), segments[4:])
@@ -280,8 +285,8 @@ def _handler(hub: FakeHub, origin: str) -> type[BaseHTTPRequestHandler]:
             page = items[start : start + repository.page_size]
             more: dict[str, str] = {}
             if start + repository.page_size < len(items):
-                path = urlsplit(self.path).path
-                more["Link"] = f'<{hub.url}{path}?recursive=true&cursor={start + repository.page_size}>; rel="next"'
+                following = f"{hub.next_page_origin or hub.url}{urlsplit(self.path).path}"
+                more["Link"] = f'<{following}?recursive=true&cursor={start + repository.page_size}>; rel="next"'
             self.send_json(page, more)
 
         def paths_info(self, repository: Repository, commit: str) -> None:
