@@ -2,6 +2,7 @@
 # make test    set up everything, and run the tests
 # make check   formatting, lint, types
 # make bench   the figures, side by side with the library alone
+# make soak    the tests of faults with the durations of real life, then everything at once for MINUTES=10, from a SEED
 # make fuzz    the wire's two ends on bytes that a search for new paths makes, for MINUTES=10
 #
 # Variables:  PYTHON=python3.12   the interpreter to start from (3.11 or newer)
@@ -11,6 +12,7 @@
 #                   skip          leave it out: the gguf cartridge is then listed as unavailable
 #             CMAKE_ARGS=...      how to build it, for instance "-DGGML_CUDA=on"
 #             MINUTES=...         how long a search or a soak takes
+#             SEED=...            what a soak draws from
 #             ARGS=...            more arguments for the command that the target runs
 # An environment that has llama-cpp-python already keeps the one it has.
 
@@ -24,6 +26,7 @@ VENV ?= .venv
 LLAMA ?= build
 ARGS ?=
 MINUTES ?=
+SEED ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_ARGS
@@ -38,7 +41,7 @@ EXTRAS := $(if $(filter skip,$(LLAMA)),models,all)
 LLAMA_STAMP := $(STAMPS)/llama-$(notdir $(LLAMA))
 STAGE := @echo "make:"
 
-.PHONY: help demo test check bench fuzz setup setup-dev
+.PHONY: help demo test check bench soak fuzz setup setup-dev
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -59,6 +62,12 @@ bench: $(STAMPS)/bench-$(EXTRAS)
 	@$(BIN)/python benchmarks/bench_generate.py $(ARGS)
 	$(STAGE) "calls, bytes and small messages, beside a raw pipe, gRPC and MCP"
 	@$(BIN)/python benchmarks/bench_wire.py $(ARGS)
+
+soak: setup-dev
+	$(STAGE) "the tests of faults, with the durations of real life"
+	@CARTDECK_FULL_DURATIONS=1 $(BIN)/python -m pytest tests/faults $(ARGS)
+	$(STAGE) "everything at once"
+	@$(BIN)/python tests/faults/soak.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(STAMPS)/fuzz-$(EXTRAS)
 	@$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$$(( $(or $(MINUTES),10) * 60 )) $(ARGS)

@@ -15,6 +15,9 @@ from cartdeck import CartdeckError, Settings
 from cartdeck.settings import parse_settings
 from cartdeck_protocol.caps import build_manifest
 
+FULL_DURATIONS = os.environ.get("CARTDECK_FULL_DURATIONS") == "1"
+"""`make soak`: where a test does not say how long something takes, it takes as long as in real life."""
+PATIENCE = 12 if FULL_DURATIONS else 1
 DATA = Path(__file__).parent.parent / "data" / "cartridges"
 
 
@@ -33,6 +36,8 @@ def quick(tmp_path: Path) -> Callable[..., Settings]:
             "restart": {"first_s": 0.0, "longest_s": 0.0},
             "call": {"tick_s": 0.05, "cancel_s": 0.5, "abandon_s": 1.0},
         }
+        if FULL_DURATIONS:
+            table = {"restart": table["restart"]}
         for name, values in sections.items():
             table[name] = table.get(name, {}) | values
         return parse_settings({"cartridge_folders": [str(tmp_path / "cartridges")], **table}, origin="test")
@@ -45,25 +50,32 @@ def foreign(tmp_path: Path) -> Callable[..., str]:
     """Declare the program of tests/data that speaks frames with the library alone; its arguments say how it starts.
     Returns the cap that it serves."""
 
-    def declare(*arguments: str) -> str:
-        folder = _declare(tmp_path, "foreign", f'"{sys.executable}", "{{folder}}/program.py"', arguments)
-        (folder / "program.py").write_bytes((DATA / "foreign" / "program.py").read_bytes())
-        return "cap:answer"
-
-    return declare
+    return lambda *arguments: declare_foreign(tmp_path, *arguments)
 
 
 @pytest.fixture
 def phases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cartridge `phases` of tests/data, written with the SDK; the folder that it runs in."""
-    folder = _declare(tmp_path, "phases", f'"{sys.executable}", "-P", "-m", "cartdeck_sdk", "phases"', ())
-    package = tmp_path / "packages" / "phases"
+    folder, packages = declare_phases(tmp_path)
+    known = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(packages), known])))
+    return folder
+
+
+def declare_foreign(place: Path, *arguments: str) -> str:
+    folder = _declare(place, "foreign", f'"{sys.executable}", "{{folder}}/program.py"', arguments)
+    (folder / "program.py").write_bytes((DATA / "foreign" / "program.py").read_bytes())
+    return "cap:answer"
+
+
+def declare_phases(place: Path) -> tuple[Path, Path]:
+    """The folder that it runs in, and the one that its package is imported from."""
+    folder = _declare(place, "phases", f'"{sys.executable}", "-P", "-m", "cartdeck_sdk", "phases"', ())
+    package = place / "packages" / "phases"
     package.mkdir(parents=True)
     (package / "manifest.json").write_bytes((folder / "manifest.json").read_bytes())
     (package / "__init__.py").write_bytes((DATA / "phases" / "__init__.py").read_bytes())
-    known = os.environ.get("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(package.parent), known])))
-    return folder
+    return folder, package.parent
 
 
 def _declare(place: Path, name: str, program: str, arguments: tuple[str, ...]) -> Path:
@@ -91,9 +103,9 @@ def nothing_left() -> Iterator[None]:
     assert child_processes() == []
     assert open_descriptors() <= descriptors
     end = time.monotonic() + 1.0
-    while _other_threads() > threads and time.monotonic() < end:  # a loop's executor is a moment behind its loop
+    while other_threads() > threads and time.monotonic() < end:  # a loop's executor is a moment behind its loop
         time.sleep(0.005)
-    assert _other_threads() <= threads
+    assert other_threads() <= threads
 
 
 @pytest.fixture
@@ -104,7 +116,7 @@ async def no_tasks_left(anyio_backend: str) -> AsyncIterator[None]:
     await until(lambda: len(asyncio.all_tasks()) <= before, limit_s=3.0)
 
 
-def _other_threads() -> int:
+def other_threads() -> int:
     """All but those of the loop's executor, and those that ask callers' iterables, which are kept for the next one."""
     return sum(1 for thread in threading.enumerate() if not thread.name.startswith(("asyncio_", "cartdeck-source-")))
 
@@ -133,9 +145,9 @@ def is_alive(pid: int) -> bool:
 
 
 async def until(condition: Callable[[], Any], *, limit_s: float = 10.0) -> None:
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + limit_s * PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"not within {limit_s} s"
+        assert time.monotonic() < end, f"not within {limit_s * PATIENCE} s"
         await asyncio.sleep(0.005)
 
 
@@ -156,7 +168,7 @@ def failure_of() -> Callable[..., Any]:
 
     async def take(work: Any, *, limit_s: float = 10.0) -> CartdeckError:
         with pytest.raises(CartdeckError) as caught:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s * PATIENCE):
                 await work
         return caught.value
 
