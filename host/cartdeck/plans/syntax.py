@@ -1,0 +1,192 @@
+"""Owns the statements of a plan as they were written, and how text becomes statements.
+
+It does not know what they mean together: the same name may stand twice here, or nowhere.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cartdeck.plans.fault import Place, plan_fault
+from cartdeck.plans.scanner import Scanner
+
+
+@dataclass(slots=True)
+class Word:
+    """A name, and where it stands."""
+
+    text: str
+    place: Place
+
+
+@dataclass(slots=True)
+class Header:
+    """`ALIAS CAP`, or `NAME media:…` for an input. `urn` is text as it was written."""
+
+    alias: Word
+    urn: Word
+    comments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class Wiring:
+    """`SOURCE -> ALIAS -> TARGET`. `()` stands for no source, or no target."""
+
+    sources: list[Word]
+    alias: Word
+    target: Word | None
+    comments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class Constant:
+    """`ALIAS.ARGUMENT = VALUE`."""
+
+    alias: Word
+    argument: Word
+    value: Any
+    comments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class Setting:
+    """`ALIAS {NAME=VALUE, …}`."""
+
+    alias: Word
+    values: dict[str, Any]
+    places: dict[str, Place]
+    comments: list[str] = field(default_factory=list[str])
+
+
+Statement = Header | Wiring | Constant | Setting
+
+_BEGINNING = "a statement: ALIAS CAP, SOURCE -> ALIAS -> TARGET, ALIAS.ARGUMENT = VALUE or ALIAS {SETTING=VALUE}"
+
+
+def read_statements(text: str) -> tuple[list[Statement], list[str]]:
+    """The statements of `text`, each with the comments above it and behind it, and the comments below the last.
+
+    Raises BAD_PLAN with line and column.
+    """
+    scanner = Scanner(text)
+    statements: list[Statement] = []
+    while True:
+        scanner.skip(lines=True)
+        if scanner.is_at_end:
+            return statements, scanner.take_comments()
+        is_bracketed = scanner.take("[")
+        opened = scanner.place(scanner.position - 1)
+        statement = _statement(scanner, is_bracketed=is_bracketed)
+        scanner.skip(lines=is_bracketed)
+        if is_bracketed and not scanner.take("]"):
+            if scanner.is_at_end:
+                raise plan_fault("this [ is never closed", opened, candidates=["]"])
+            scanner.refuse("]")
+        if is_bracketed:
+            scanner.skip(lines=False)
+        elif not scanner.is_at_line_end and not scanner.is_at("["):
+            scanner.refuse("the end of the line")
+        statement.comments = scanner.take_comments()
+        statements.append(statement)
+
+
+def _statement(scanner: Scanner, *, is_bracketed: bool) -> Statement:
+    scanner.skip(lines=is_bracketed)
+    if scanner.is_at("("):
+        return _wiring(scanner, _group(scanner))
+    alias = _word(scanner, _BEGINNING)
+    if _comes_arrow(scanner):
+        return _wiring(scanner, [alias])
+    scanner.skip(lines=is_bracketed)
+    if scanner.take("."):
+        return _constant(scanner, alias, is_bracketed=is_bracketed)
+    if scanner.take("{"):
+        return _setting(scanner, alias)
+    place = scanner.place()
+    urn = scanner.urn()
+    if not urn:
+        scanner.refuse(f"the cap of {alias.text}, or ->")
+    return Header(alias, Word(urn, place))
+
+
+def _word(scanner: Scanner, wanted: str) -> Word:
+    place = scanner.place()
+    return Word(scanner.name(wanted), place)
+
+
+def _comes_arrow(scanner: Scanner) -> bool:
+    """Take an arrow, which may stand on the next line. What does not lead to one is left where it was."""
+    position, comments = scanner.position, len(scanner.comments)
+    scanner.skip(lines=True)
+    if scanner.take_arrow():
+        return True
+    scanner.position = position
+    del scanner.comments[comments:]
+    return False
+
+
+def _group(scanner: Scanner) -> list[Word]:
+    scanner.take("(")
+    words: list[Word] = []
+    scanner.skip(lines=True)
+    if scanner.take(")"):
+        return words
+    while True:
+        words.append(_word(scanner, "the name of a value"))
+        scanner.skip(lines=True)
+        if scanner.take(")"):
+            return words
+        if not scanner.take(","):
+            scanner.refuse(", or )")
+        scanner.skip(lines=True)
+
+
+def _wiring(scanner: Scanner, sources: list[Word]) -> Wiring:
+    if scanner.text[scanner.position - 1] == ")" and not _comes_arrow(scanner):
+        scanner.skip(lines=False)
+        scanner.refuse("->")
+    scanner.skip(lines=True)
+    alias = _word(scanner, "the alias of a step")
+    if alias.text == "LOOP":
+        raise plan_fault("LOOP is not written: a sequence that meets a single argument is looped over", alias.place)
+    if not _comes_arrow(scanner):
+        scanner.skip(lines=False)
+        scanner.refuse("->")
+    scanner.skip(lines=True)
+    if scanner.take("("):
+        scanner.skip(lines=True)
+        if not scanner.take(")"):
+            scanner.refuse("): a step has one target, or () for none")
+        return Wiring(sources, alias, None)
+    return Wiring(sources, alias, _word(scanner, "the name of what the step gives"))
+
+
+def _constant(scanner: Scanner, alias: Word, *, is_bracketed: bool) -> Constant:
+    argument = _word(scanner, "the name of an argument")
+    scanner.skip(lines=is_bracketed)
+    if not scanner.take("="):
+        scanner.refuse("=")
+    scanner.skip(lines=is_bracketed)
+    return Constant(alias, argument, scanner.value(is_bracketed=is_bracketed))
+
+
+def _setting(scanner: Scanner, alias: Word) -> Setting:
+    setting = Setting(alias, {}, {})
+    scanner.skip(lines=True)
+    if scanner.take("}"):
+        return setting
+    while True:
+        name = _word(scanner, "the name of a setting")
+        if name.text in setting.values:
+            raise plan_fault(f"{name.text} is set twice", name.place)
+        scanner.skip(lines=True)
+        if not scanner.take("="):
+            scanner.refuse("=")
+        scanner.skip(lines=True)
+        setting.values[name.text] = scanner.word("a value")
+        setting.places[name.text] = name.place
+        scanner.skip(lines=True)
+        if scanner.take("}"):
+            return setting
+        if not scanner.take(","):
+            scanner.refuse(", or }")
+        scanner.skip(lines=True)
