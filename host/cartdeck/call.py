@@ -73,6 +73,8 @@ class Call(Request):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self.is_answered and self._intake is not None:
+            self._intake.drop()  # nobody will take what waits
         self.cancel("the caller left the call")
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -98,6 +100,7 @@ class Call(Request):
                 if events:
                     return events
             if self._error is not None:
+                intake.hand_over()
                 raise self._error
             if self._end is not None:
                 if self._has_told_end:

@@ -94,8 +94,16 @@ class Intake:
 
     def __del__(self) -> None:
         if self._waiting_bytes or self._shared_bytes or self.waiting_chunks:
-            stored = [entry[1] for entry in self._entries if type(entry) is tuple and isinstance(entry[1], Stored)]
-            self._backlog.abandon(self._waiting_bytes, self._shared_bytes, stored)
+            self.drop()
+            self._backlog.abandon(0, self._shared_bytes, [])
+
+    def drop(self) -> None:
+        """Nobody will take what waits. Safe in any thread, as the interpreter may free an intake in any."""
+        entries, self._entries = self._entries, deque()
+        stored = [entry[1] for entry in entries if type(entry) is tuple and isinstance(entry[1], Stored)]
+        self._backlog.abandon(self._waiting_bytes, 0, stored)
+        self._waiting_bytes = self.waiting_chunks = self._log_count = self._log_bytes = 0
+        self._progress = None
 
     # -- filling
 

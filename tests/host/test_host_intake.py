@@ -276,3 +276,19 @@ def test_a_result_keeps_less_while_others_keep_much() -> None:
     third.add_chunk(thirds, bytes(90_000))
     drain(third)
     assert len(result(third).data) == 90_000
+
+
+def test_what_was_dropped_waits_no_more_and_what_comes_later_does() -> None:
+    backlog = Backlog(1000, 1 << 20, payload_bytes=1024)
+    intake, incoming, _ = make(backlog=backlog)
+    for _ in range(3):
+        intake.add_chunk(incoming, bytes(500))
+    intake.add_progress(progress(0.5))
+    intake.add_log(Log("info", "line", "echo"))
+    intake.drop()
+    assert not intake
+    assert (intake.waiting_chunks, backlog.used_bytes, backlog.stored_bytes) == (0, 0, 0)
+    intake.add_progress(progress(0.6))
+    intake.add_chunk(incoming, b"x")
+    assert drain(intake) == [progress(0.6), Data("", b"x")]
+    assert backlog.used_bytes == 0
