@@ -5,13 +5,13 @@ It does not know who reads, nor when an entry is needed no more.
 
 import os
 import tempfile
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
-import msgpack
+import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
-_HEAD: Final = 9
+_HEAD: Final = 17
 _RAW, _PACKED, _HELD = 0, 1, 2
 
 
@@ -24,13 +24,15 @@ class Spill:
         self._held: list[Any] = []
         """Entries that only Python can hold, such as a path: few, and small."""
 
-    def append(self, entry: Any) -> None:
-        """Raises INSUFFICIENT_STORAGE when the disk is full."""
+    def append(self, entry: Any, cost: int) -> None:
+        """Add an entry, with what it counts for. Raises INSUFFICIENT_STORAGE when the disk is full."""
         kind, data = self._encode(entry)
         try:
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="cartdeck-plan-", buffering=0)
-            frame = kind.to_bytes(1, "little") + len(data).to_bytes(8, "little") + data
+                # It lives as long as the value.
+                self._file = tempfile.TemporaryFile(prefix="cartdeck-plan-", buffering=0)  # noqa: SIM115
+            head = kind.to_bytes(1, "little") + len(data).to_bytes(8, "little") + cost.to_bytes(8, "little")
+            frame = head + data
             written = os.pwrite(self._file.fileno(), frame, self._end)
         except OSError as error:
             raise _unusable("written", error.strerror) from None
@@ -38,12 +40,12 @@ class Spill:
             raise _unusable("written", "the disk is full")
         self._end += written
 
-    def read(self, offset: int) -> tuple[Any, int]:
-        """The entry at `offset`, and where the next one is."""
+    def read(self, offset: int) -> tuple[Any, int, int]:
+        """The entry at `offset`, its cost, and where the next one is."""
         assert self._file is not None
         try:
             head = os.pread(self._file.fileno(), _HEAD, offset)
-            size = int.from_bytes(head[1:], "little")
+            size, cost = int.from_bytes(head[1:9], "little"), int.from_bytes(head[9:], "little")
             data = os.pread(self._file.fileno(), size, offset + _HEAD)
         except OSError as error:
             raise _unusable("read", error.strerror) from None
@@ -51,10 +53,10 @@ class Spill:
             raise _unusable("read", f"{size} bytes were expected, {len(data)} found")
         entry: Any = data
         if head[0] == _PACKED:
-            entry = msgpack.unpackb(data, strict_map_key=False)
+            entry = cast("Any", msgpack).unpackb(data, strict_map_key=False)
         elif head[0] == _HELD:
             entry = self._held[int.from_bytes(data, "little")]
-        return entry, offset + _HEAD + size
+        return entry, cost, offset + _HEAD + size
 
     def clear(self) -> None:
         """Nothing in it is needed any more: its place on the disk is free."""
@@ -68,7 +70,7 @@ class Spill:
         if type(entry) is bytes:
             return _RAW, entry
         try:
-            return _PACKED, msgpack.packb(entry)
+            return _PACKED, cast("bytes", cast("Any", msgpack).packb(entry))
         except (TypeError, ValueError, OverflowError):
             self._held.append(entry)
             return _HELD, (len(self._held) - 1).to_bytes(8, "little")

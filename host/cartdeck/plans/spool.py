@@ -1,8 +1,8 @@
 """Owns a value on its way from one writer to its readers: kept once, in memory up to a budget, beyond it in a file.
 
-It does not know steps. The writer is held back only by readers that are running: while none of them is, whatever comes
-is kept, so that a writer can end and give up what its readers wait for. Among those that run the fastest counts; a slower
-one reads later, from the file. So no ring of steps can wait for each other.
+It does not know steps. The writer is held back only by readers that are running: while none of them is, whatever
+comes is kept, so that a writer can end and give up what its readers wait for. Among those that run the fastest counts;
+a slower one reads later, from the file. So no ring of steps can wait for each other.
 """
 
 import asyncio
@@ -179,9 +179,8 @@ class Spool:
         else:
             if self._spill is None:
                 self._spill = Spill()
-            if self.stored_from > self.count:
-                self.stored_from = self.count
-            self._spill.append(entry)
+            self.stored_from = min(self.stored_from, self.count)
+            self._spill.append(entry, cost)
         self.count += 1
         self.put_bytes += cost
         self._wake_readers()
@@ -226,8 +225,7 @@ class Spool:
 
     def in_file(self, offset: int) -> tuple[Any, int, int]:
         assert self._spill is not None
-        entry, following = self._spill.read(offset)
-        return entry, following - offset - 9 + _ENTRY_BYTES, following
+        return self._spill.read(offset)
 
     def was_read(self, reader: Reader) -> None:
         if not reader.keeps:

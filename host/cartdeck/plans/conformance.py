@@ -1,0 +1,91 @@
+"""Owns the check that what a step gives is what its cap declares, before the next step sees it.
+
+It does not know calls or steps: it looks at pieces and items.
+"""
+
+import codecs
+from typing import Any, Final
+
+from cartdeck_protocol.caps import ArgumentDefinition, MediaUrn, OutputDefinition, ValueKind, check_value, decode_value
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+_F32: Final = MediaUrn.parse("media:f32")
+_F32_BYTES: Final = 4
+_FREE_KINDS: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES})
+
+
+class Conformance:
+    """What is declared of one output, and whether something is it. One of these serves all calls of a step."""
+
+    __slots__ = ("_is_f32", "_is_given", "_like", "is_sequence", "is_whole", "media")
+
+    def __init__(self, output: OutputDefinition) -> None:
+        self.media = output.media
+        self.is_sequence = output.is_sequence
+        self._like = ArgumentDefinition(name="the output", media=output.media, documentation="")
+        self._is_f32 = output.media.conforms_to(_F32)
+        self._is_given = self._like.kind is not ValueKind.BYTES
+        self.is_whole = not output.is_sequence and self._like.kind not in _FREE_KINDS
+        """Only all of it can be judged, as JSON: nothing is handed on before."""
+
+    @property
+    def is_free(self) -> bool:
+        """Any bytes are right."""
+        return not self._is_given and not self._is_f32 and not self.is_sequence
+
+    def check_stream(self, media: str, *, is_sequence: bool) -> None:
+        """Raises BAD_OUTPUT for a stream of another kind than the one declared."""
+        if is_sequence != self.is_sequence:
+            shapes = ("one value", "a sequence")
+            raise _wrong(f"found {shapes[is_sequence]}, expected {shapes[self.is_sequence]}")
+        if media and media != str(self.media) and not MediaUrn.parse(media).conforms_to(self.media):
+            raise _wrong(f"found {media}, expected {self.media}")
+
+    def text_check(self) -> "TextCheck | None":
+        """What looks at the pieces of one text as they come; None where they can be anything."""
+        return TextCheck() if self._like.kind is ValueKind.TEXT and not self.is_sequence else None
+
+    def check_whole(self, data: bytes) -> None:
+        """Raises BAD_OUTPUT unless `data` is all of such an output."""
+        if self._is_f32 and (not data or len(data) % _F32_BYTES):
+            raise _wrong(f"found {len(data)} bytes, expected float32 numbers of {_F32_BYTES} bytes each")
+        if self._is_given:
+            try:
+                decode_value(self._like, data)
+            except CartdeckError as error:
+                raise _wrong(str(error)) from None
+
+    def check_item(self, item: Any) -> None:
+        """Raises BAD_OUTPUT unless `item` is one of such a sequence."""
+        if self._is_f32 and (not isinstance(item, bytes) or not item or len(item) % _F32_BYTES):
+            raise _wrong("an item is no vector of float32 numbers")
+        if self._is_given:
+            try:
+                check_value(self._like, item)
+            except CartdeckError as error:
+                raise _wrong(str(error)) from None
+
+
+class TextCheck:
+    """Whether pieces are UTF-8."""
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def feed(self, piece: bytes, *, is_last: bool = False) -> None:
+        try:
+            self._decoder.decode(piece, is_last)
+        except UnicodeDecodeError as error:
+            found = f"byte {error.start} of a piece is {error.object[error.start]:#04x} ({error.reason})"
+            raise _wrong(f"it is no UTF-8 text: {found}") from None
+
+
+def _wrong(what: str) -> CartdeckError:
+    return failure(Code.BAD_OUTPUT, f"the output is not what the cap declares: {what}")
+
+
+def unlike_input(alias: str) -> CartdeckError:
+    """The error of a cap with effect=none that gave something else than it was given."""
+    return failure(Code.BAD_OUTPUT, f"{alias} says that it gives back what it is given (effect=none), and did not")

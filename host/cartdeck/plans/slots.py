@@ -1,0 +1,59 @@
+"""Owns how many calls of a run may be open at once: of each cartridge, and in all.
+
+It does not know calls. The engine would queue what is too many; here it waits without a place in the engine's queue,
+and so that who came first goes first.
+"""
+
+import asyncio
+from collections import deque
+
+
+class Slots:
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._free_of: dict[str, int] = {}
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def take_now(self, cartridge: str, capacity: int) -> bool:
+        """A place for a call of the cartridge, if there is one and nobody waits for it."""
+        free = self._free_of.setdefault(cartridge, capacity)
+        if free <= 0 or self._free <= 0 or self._waiting.get(cartridge):
+            return False
+        self._free_of[cartridge] = free - 1
+        self._free -= 1
+        return True
+
+    async def take(self, cartridge: str, capacity: int) -> None:
+        """Wait for a place."""
+        if self.take_now(cartridge, capacity):
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        queue = self._waiting.setdefault(cartridge, deque())
+        queue.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.give(cartridge)  # it was given one in the same moment
+            elif waiter in queue:
+                queue.remove(waiter)
+            raise
+
+    def give(self, cartridge: str) -> None:
+        """A call of the cartridge has ended."""
+        self._free_of[cartridge] += 1
+        self._free += 1
+        if self._waiting:
+            self._serve()
+
+    def _serve(self) -> None:
+        for cartridge in [*self._waiting]:
+            queue = self._waiting[cartridge]
+            while queue and self._free > 0 and self._free_of[cartridge] > 0:
+                waiter = queue.popleft()
+                if not waiter.done():
+                    self._free_of[cartridge] -= 1
+                    self._free -= 1
+                    waiter.set_result(None)
+            if not queue:
+                del self._waiting[cartridge]
