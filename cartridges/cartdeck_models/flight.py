@@ -155,8 +155,8 @@ class Flights(Generic[T]):
                     return result
                 task.report(seat.last)
 
-    def stop(self, limit_s: float) -> None:
-        """Stop all flights and wait for their ends, `limit_s` seconds at most."""
+    def stop(self, limit_s: float) -> bool:
+        """Stop all flights and wait for their ends, `limit_s` seconds at most; whether all have ended."""
         end_s = time.monotonic() + limit_s
         with self._lock:
             flights = list(self._all)
@@ -164,6 +164,7 @@ class Flights(Generic[T]):
             flight.stop()
         for flight in flights:
             flight.thread.join(max(0.0, end_s - time.monotonic()))
+        return not any(flight.thread.is_alive() for flight in flights)
 
     def _leave(self, flight: _Flight[T]) -> None:
         with self._lock:

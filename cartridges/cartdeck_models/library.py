@@ -4,6 +4,7 @@ It does not know the wire or handlers.
 """
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from cartdeck_models.flight import Flights, Seat
@@ -67,9 +68,10 @@ class Library:
 
     def close(self, limit_s: float) -> None:
         """Stop all transfers; wait `limit_s` seconds at most until their processes and connections are gone."""
+        end_s = time.monotonic() + limit_s
         self._flights.stop(limit_s)
         if self._hub_source is not None:
-            self._hub_source.stop(0.0)
+            self._hub_source.stop(max(0.0, end_s - time.monotonic()))
 
     def _fetch(self, spec: RemoteSpec, task: Task) -> Obtained:
         if isinstance(spec, HubSpec):

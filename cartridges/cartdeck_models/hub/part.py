@@ -28,7 +28,8 @@ from cartdeck_models.hub.spans import Spans
 from cartdeck_models.staging import is_stale, lock_path, own_name
 
 KEPT, BAD = "kept-", "bad-"
-SAVE_STEP_BYTES = 1024 * 1024
+SAVE_STEP_BYTES = 4 * 1024 * 1024
+SAVE_STEP_S = 0.2
 OLD_S = 14 * 24 * 3600.0
 """A part that nobody has taken over for so long is swept."""
 
@@ -50,6 +51,7 @@ class Part:
         self._state = os.open(_state_path(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._state_bytes = os.fstat(self._state).st_size
         self._saved = 0
+        self._saved_s = time.monotonic()
         self._is_closed = False
 
     @property
@@ -86,7 +88,8 @@ class Part:
                     rest = rest[count:]
                     end += count
             self._spans.add(at, end)
-            if self._spans.size - self._saved >= SAVE_STEP_BYTES:
+            is_far = self._spans.size - self._saved >= min(SAVE_STEP_BYTES, (self.size or 0) // 200)
+            if is_far or time.monotonic() - self._saved_s >= SAVE_STEP_S:
                 self._save()
         return end
 
@@ -138,6 +141,7 @@ class Part:
         self._state_bytes = max(self._state_bytes, len(text))
         os.pwrite(self._state, text.ljust(self._state_bytes), 0)
         self._saved = self._spans.size
+        self._saved_s = time.monotonic()
 
 
 @contextmanager

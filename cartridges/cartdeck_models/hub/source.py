@@ -68,10 +68,10 @@ class HubSource:
             return self._online(spec, self._asked_client(), task)
 
     def stop(self, limit_s: float) -> None:
-        """Stop all transfers of files, waiting `limit_s` seconds at most, and close the connections."""
-        self._flights.stop(limit_s)
+        """Stop all transfers of files, waiting `limit_s` seconds at most, and close the connections that rest."""
+        have_ended = self._flights.stop(limit_s)
         with self._client_lock:
-            if self._client is not None:
+            if self._client is not None and have_ended:
                 self._client.close()
                 self._client = None
 
