@@ -188,7 +188,7 @@ class Call(Request):
             details = {"provenance": provenance} if provenance else {}
             self.on_failed(failure(Code.CANCELLED, f"{self.title} was cancelled", details=details))
             return
-        self._end = End(progress, provenance)
+        self._end = End(max(progress, self._floor), provenance)
         self._close()
 
     def on_failed(self, error: CartdeckError) -> None:

@@ -20,6 +20,12 @@ _ROOM_BYTES: Final = 1024 * 1024
 _ROUNDS: Final = 8
 """Rounds of writing in one turn of the loop; a reader as fast as that must not keep the loop from the others."""
 _LAST_WORDS_S: Final = 0.1
+_MOST_READ_BYTES: Final = 2 * 1024 * 1024
+_LEAST_READ_BYTES: Final = 16 * 1024
+"""Also the size below which no time is taken: what comes with a plain call is less."""
+_LONG_S, _SHORT_S = 0.010, 0.002
+"""2 MiB of chunks take 1 ms, 2 MiB of frames of 20 bytes a second, which the loop's other calls would wait for. So what
+one turn reads is halved while that takes longer than the one, and doubled while it takes less than the other."""
 _MOST_BUFFERS: Final = 1024  # IOV_MAX of Linux and macOS
 
 
@@ -67,6 +73,7 @@ class Channel:
         self._unsent_control_bytes = 0
         self._is_blocked = False
         self._is_flush_due = False
+        self._most_read = _MOST_READ_BYTES
         # Registered once and kept: asyncio's reader costs nothing while it waits, where waiting anew for each read
         # was measured at 22 µs of a call's 79.
         self._loop.add_reader(pipes.read, self._on_readable)
@@ -92,7 +99,9 @@ class Channel:
         connection = self.connection
         try:
             # Straight into the connection's buffer: no bytes object and no copy in between.
-            size = os.readv(self._read, [connection.buffer()])
+            space = connection.buffer()
+            size = os.readv(self._read, [space if len(space) <= self._most_read else space[: self._most_read]])
+            begun_s = self._loop.time() if size >= _LEAST_READ_BYTES else 0.0
             events = connection.received(size) if size else []
         except BlockingIOError:
             return
@@ -109,11 +118,20 @@ class Channel:
             return
         self.read_bytes += size
         self._on_events(events)
+        if begun_s:
+            self._pace(self._loop.time() - begun_s, size)
         if connection.error is not None:
             self._lose(connection.error)
         elif connection.has_outgoing:
             # Behind the tasks that these events woke, so that what they send leaves in the same write.
             self.flush_soon()
+
+    def _pace(self, taken_s: float, size: int) -> None:
+        """`size` bytes took so long to be dealt with: the next turn reads less, or more again."""
+        if taken_s > _LONG_S:
+            self._most_read = max(size // 2, _LEAST_READ_BYTES)
+        elif taken_s < _SHORT_S and self._most_read < _MOST_READ_BYTES:
+            self._most_read *= 2
 
     def _lose(self, error: CartdeckError | None) -> None:
         if self._read is not None:

@@ -50,6 +50,7 @@ class Engine:
         self._is_open = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tick_handle: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._discovery = Discovery()
         self._reset_marks: ResetMarks
         self._trace: Trace | None = None
@@ -86,13 +87,15 @@ class Engine:
 
     async def close(self) -> None:
         """End every call with ABORTED and every process by the ladder. Bounded by the settings `stop`; a caller that
-        is cancelled meanwhile does not cut it short."""
-        if not self._is_open:
+        is cancelled meanwhile does not cut it short. Whoever calls it again waits for the same end."""
+        if self._is_open:
+            self._is_open = False
+            if self._tick_handle is not None:
+                self._tick_handle.cancel()
+            self._closing = self.loop.create_task(self._close())
+        closing = self._closing
+        if closing is None:
             return
-        self._is_open = False
-        if self._tick_handle is not None:
-            self._tick_handle.cancel()
-        closing = self.loop.create_task(self._close())
         cancelled: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):  # keeps anyio's cancellations away; asyncio's own come once each
             while not closing.done():
@@ -102,6 +105,7 @@ class Engine:
                     cancelled = error
         if cancelled is not None:
             raise cancelled
+        closing.result()
 
     async def _close(self) -> None:
         await self.pool.close()
@@ -131,9 +135,11 @@ class Engine:
     def _tick(self) -> None:
         # First, so that a fault in one tick does not stop the clock for ever.
         self._tick_handle = self.loop.call_later(self.settings.call.tick_s, self._tick)
-        self.pool.tick(self.clock.tick(self.loop.time()))
-        for name in self._reset_marks.news():
-            self.pool.reset(None if name == ALL else name)
+        try:
+            self.pool.tick(self.clock.tick(self.loop.time()))
+        finally:
+            for name in self._reset_marks.news():
+                self.pool.reset(None if name == ALL else name)
 
     # -- calls
 

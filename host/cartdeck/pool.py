@@ -4,8 +4,10 @@ It does not know caps or callers. The decisions are `policy`'s; this carries the
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from cartdeck import policy
 from cartdeck.clock import Clock
@@ -25,6 +27,8 @@ from cartdeck.stats import EngineStats
 from cartdeck.status import SessionStatus
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import RequestReceived
+
+_LOGGER: Final = logging.getLogger("cartdeck.pool")
 
 
 class Pool:
@@ -267,21 +271,28 @@ class Pool:
 
     def tick(self, now_s: float) -> None:
         """Look at every session's clocks, and unload what nobody used for long."""
-        idle_s = self._settings.instances.idle_s
         has_reopened = False
         for session in self.sessions:
-            was_open = session.is_open_to_new
-            session.tick(now_s)
-            has_reopened |= session.is_open_to_new and not was_open
-            is_unused = session.state is State.READY and not session.open_requests
-            if idle_s and session.holds_instance and is_unused and self._loop.time() - session.used_at_s > idle_s:
-                session.end()
+            try:
+                has_reopened |= self._look_at(session, now_s)
+            except Exception:  # the clocks of the others are looked at all the same
+                _LOGGER.exception("%s: its clocks could not be looked at", session.key)
         if self._asks:
             has_reopened = True  # what is held may be less now
         else:
             self._memory.trim()
         if has_reopened:  # its heartbeats came back: nothing else tells those who wait for it
             self._settle()
+
+    def _look_at(self, session: Session, now_s: float) -> bool:
+        """Whether it takes new calls again."""
+        was_open = session.is_open_to_new
+        session.tick(now_s)
+        idle_s = self._settings.instances.idle_s
+        is_unused = session.state is State.READY and not session.open_requests
+        if idle_s and session.holds_instance and is_unused and self._loop.time() - session.used_at_s > idle_s:
+            session.end()
+        return session.is_open_to_new and not was_open
 
     async def unload(self, keys: list[SessionKey]) -> int:
         """End the sessions of these keys: each takes nothing new, finishes what is open, and is gone when this

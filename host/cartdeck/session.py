@@ -367,8 +367,9 @@ class Session:
                     self.last_error = untraced(error)
                     if error.code is Code.TIMED_OUT:
                         self._silent.add(request)
-                    self.give_up(exchange, error)
-                    request.fail(error)
+                    with self._others_go_on():
+                        self.give_up(exchange, error)
+                        request.fail(error)
         if health.is_hung(now_s):
             self._life.hang(health.hung_text)
 

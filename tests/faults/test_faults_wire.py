@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cartdeck import Code, Engine, Progress, Settings
+from cartdeck import Code, End, Engine, Progress, Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left")]
 
@@ -146,6 +146,17 @@ async def test_progress_that_is_no_fraction_is_not_shown_and_none_falls(
     fractions = [event.fraction for event in told]
     assert all(one is not None and 0 <= one <= 1 for one in fractions)
     assert fractions == sorted(fractions)
+
+
+async def test_the_end_is_never_below_the_progress_before_it(
+    quick: Callable[..., Settings], foreign: Callable[..., str]
+) -> None:
+    cap = foreign()
+    async with Engine(quick()) as engine, engine.call(cap, {"how": "low end"}, timeout_s=10) as call:
+        *_, told, end = [event async for event in call]
+    assert isinstance(told, Progress)
+    assert isinstance(end, End)
+    assert (told.fraction, end.progress, call.result.progress) == (0.9, 0.9, 0.9)
 
 
 async def test_a_process_that_falls_silent_and_answers_its_cancel_is_used_again(

@@ -344,6 +344,38 @@ async def test_closing_the_engine_ends_its_calls(quick: Callable[..., Settings],
     assert (await code_of(queued)).code is Code.ABORTED
 
 
+async def test_who_closes_the_engine_a_second_time_waits_for_the_same_end(
+    quick: Callable[..., Settings], nothing_left: None
+) -> None:
+    engine = await Engine(quick()).__aenter__()
+    async with engine.call("misbehave", {"action": "hold-loop", "seconds": 60}):
+        [session] = engine.pool.sessions
+        first = asyncio.create_task(engine.close())
+        second = asyncio.create_task(engine.close())
+        await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+        assert session.process is not None
+        assert not session.process.is_running
+        await asyncio.gather(first, second)
+    await engine.close()
+
+
+async def test_a_clock_that_cannot_be_looked_at_stops_no_other(
+    quick: Callable[..., Settings], nothing_left: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(_now_s: float) -> None:
+        raise ArithmeticError("a fault in one session's look")
+
+    async with Engine(quick(call={"silence_s": 0.3, "tick_s": 0.05})) as engine:
+        await engine.load("models", timeout_s=20)
+        [first] = engine.pool.sessions
+        first.tick = fault
+        with pytest.raises(CartdeckError) as caught:
+            await engine.run("misbehave", {"action": "stall"}, timeout_s=20)
+        assert caught.value.code is Code.TIMED_OUT
+        assert "gave no sign" in str(caught.value)
+    assert "a fault in one session's look" in caplog.text
+
+
 async def test_a_result_before_the_end_is_a_mistake_of_the_caller(engine: Engine) -> None:
     async with engine.call("misbehave", {"action": "stall"}) as call:
         with pytest.raises(RuntimeError, match="has not ended"):

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgpack
 import pytest
 
 from cartdeck.channel import Channel
@@ -160,3 +162,41 @@ async def test_a_closed_channel_is_quiet(bench: Bench) -> None:
     bench.channel.flush_soon()
     await bench.turn()
     assert bench.lost == []
+
+
+async def test_what_takes_long_to_deal_with_is_read_in_smaller_pieces_and_in_larger_ones_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of tiny frames must not hold the loop for as long as the whole pipe takes."""
+    reads: list[int] = []
+    delay_s = 0.02
+    real, received = os.readv, bench.host.received
+    body = msgpack.packb({1: wire.Kind.HEARTBEAT, 2: 0, 99: bytes(6000)})
+    beat = len(body).to_bytes(4, "big") + body
+
+    async def flood() -> int:
+        """Fill the pipe, and let it be read; the largest read."""
+        reads.clear()
+        data = beat * (60_000 // len(beat))
+        os.write(bench.outbox, data)
+        await bench.turn(lambda: sum(reads) == len(data))
+        return max(reads)
+
+    def deal(size: int) -> list[wire.Event]:
+        time.sleep(delay_s)
+        return received(size)
+
+    def read(descriptor: int, buffers: Any) -> int:
+        size = real(descriptor, buffers)
+        reads.append(size)
+        return size
+
+    monkeypatch.setattr(os, "readv", read)
+    monkeypatch.setattr(bench.host, "received", deal)
+    assert await flood() > 50_000
+    assert await flood() <= 30_000
+    assert await flood() <= 16 * 1024
+    delay_s = 0.0
+    sizes = [await flood() for _ in range(4)]
+    assert sizes[-1] > 50_000, sizes
+    assert len(bench.events) == 7 * (60_000 // len(beat))

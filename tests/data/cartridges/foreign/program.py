@@ -147,6 +147,11 @@ def odd_progress(number: int) -> None:
     frame(4, number, meta={"progress": 1.0})
 
 
+def low_end(number: int) -> None:
+    frame(5, number, meta={"level": "progress", "message": "almost", "progress": 0.9})
+    frame(4, number, meta={"progress": 0.25})
+
+
 def ignore_cancel(number: int) -> None:
     ignored.add(number)
 
@@ -178,6 +183,7 @@ MISDEEDS: dict[str, Callable[[int], None]] = {
     "stop reading": lambda _number: linger(),
     "drip": drip,
     "odd progress": odd_progress,
+    "low end": low_end,
     "ignore cancel": ignore_cancel,
     "grandchild": grandchild,
     "silence": lambda _number: None,
