@@ -8,6 +8,7 @@ import json
 from asyncio import CancelledError
 from typing import Final
 
+from cartdeck_gguf import embedding_handlers, vocabulary_handlers
 from cartdeck_gguf.generation import Generation
 from cartdeck_gguf.info import describe_model
 from cartdeck_gguf.loading import LoadedModel, native_log
@@ -18,6 +19,9 @@ from cartdeck_gguf.shards import read_model
 from cartdeck_modelkit.owner import Job
 from cartdeck_modelkit.phases import keeping_alive, obtain_model
 from cartdeck_sdk import Output, Request
+
+HANDLERS: Final = (embedding_handlers, vocabulary_handlers)
+"""The modules that register the other caps when they are imported."""
 
 INSTANCE_ARGUMENTS: Final = ("model", "context-size", "threads", "gpu-layers")
 SAMPLING_ARGUMENTS: Final = ("max-tokens", "temperature", "top-k", "top-p", "min-p", "repeat-penalty")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cartdeck_gguf.info import count_tensor_types, main_tensor_type
+from cartdeck_gguf.model_kind import check_is_model, makes_vectors_only
 from cartdeck_gguf.native_log import Listener, NativeLog
 from cartdeck_gguf.sampling import SamplingSettings
 from cartdeck_gguf.shards import read_model
@@ -31,11 +32,6 @@ UNKNOWN_CONTEXT: Final = 4096
 """For a model that does not say how many tokens it was made to see."""
 
 _ALL_LAYERS: Final = 0x7FFF_FFFF
-_KINDS_OF_OTHERS: Final = {
-    "adapter": "a LoRA adapter",
-    "mmproj": "a projector (mmproj)",
-    "imatrix": "an importance matrix",
-}
 
 native_log = NativeLog()
 
@@ -80,14 +76,8 @@ def check_model(path: Path) -> list[Header]:
     """
     headers = read_model(path)
     first = headers[0]
-    kind = first.text("general.type") or "model"
-    found = _KINDS_OF_OTHERS.get(kind) or (_KINDS_OF_OTHERS["mmproj"] if first.architecture == "clip" else None)
-    if found is not None or not first.architecture:
-        found = found or "a GGUF file that names no architecture"
-        raise failure(
-            Code.BAD_MODEL_FILE, f"{path} is {found}, not a language model", details={"found": found, "path": str(path)}
-        )
-    if first.metadata.get(f"{first.architecture}.attention.causal") is False:
+    check_is_model(first, wanted="a language model")
+    if makes_vectors_only(first):
         raise failure(
             Code.UNSUPPORTED,
             f"{path} is an embedding model ({first.architecture}): it makes vectors, no text",

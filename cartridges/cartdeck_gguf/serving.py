@@ -3,12 +3,18 @@
 It does not know the caps; importing it loads no engine.
 """
 
-from typing import Final
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from cartdeck_gguf.instance import Instance
 from cartdeck_gguf.loading import ENGINE_LIBRARY
+from cartdeck_modelkit.owner import Owner
+from cartdeck_modelkit.phases import ObtainedModel, obtain_model
 from cartdeck_modelkit.provenance import ModelIdentity, Provenance
-from cartdeck_sdk import Cartridge
+from cartdeck_sdk import Cartridge, Request
+
+T = TypeVar("T")
 
 cartridge: Final = Cartridge("cartdeck_gguf")
 instance: Final = Instance()
@@ -23,3 +29,17 @@ def new_provenance(spec: str) -> Provenance:
         cartridge_version=manifest.version,
         engine_library=ENGINE_LIBRARY,
     )
+
+
+async def obtain(request: Request, provenance: Provenance) -> ObtainedModel:
+    """The files of the request's model; what is known of them goes into `provenance`. Raises the peer's error."""
+    obtained = await obtain_model(request, request["model"])
+    provenance.timing.obtain_s = obtained.obtain_s
+    provenance.model.revision, provenance.model.sha256 = obtained.revision, obtained.sha256
+    return obtained
+
+
+async def run_on(owner: Owner, function: Callable[[], T]) -> T:
+    """What `function()` gives or raises, run in its turn on the owner's thread. A caller that is cancelled leaves at
+    once; the function goes on to its end, so that what it uses must be freed by the same thread."""
+    return await asyncio.shield(asyncio.wrap_future(owner.start(function)))

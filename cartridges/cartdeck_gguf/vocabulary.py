@@ -34,15 +34,20 @@ class Vocabulary:
 
 
 def check_vocabulary(header: Header) -> Vocabulary:
-    """Reads every token. Raises `BAD_MODEL_FILE` for a vocabulary with a token twice or without any, `UNSUPPORTED` for
-    the kind of vocabulary that embedding models have."""
-    kind = header.text("tokenizer.ggml.model")
-    if kind == "bert":
+    """The vocabulary of a model that makes text. Raises what `read_vocabulary` raises, and `UNSUPPORTED` for the kind
+    that embedding models have."""
+    if header.text("tokenizer.ggml.model") == "bert":
         raise failure(
             Code.UNSUPPORTED,
             f"{header.path.name} has the vocabulary of an embedding model (WordPiece), which makes no text",
             argument="model",
         )
+    return read_vocabulary(header)
+
+
+def read_vocabulary(header: Header) -> Vocabulary:
+    """Reads every token. Raises `BAD_MODEL_FILE` for a vocabulary with a token twice or without any."""
+    kind = header.text("tokenizer.ggml.model")
     tokens = header.strings(TOKENS_KEY)
     if not tokens or kind in (None, "no_vocab", "none"):
         raise unsound(header, "it has no vocabulary")
