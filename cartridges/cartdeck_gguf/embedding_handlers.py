@@ -158,23 +158,20 @@ class Embedding:
     async def run(self) -> None:
         """Takes the texts that are there, gives their vectors, until all have come.
 
-        A text that cannot be embedded is raised after the vectors of those before it.
+        A text that cannot be embedded is raised before those that came with it are computed.
         """
         reader = asyncio.create_task(self._texts.read())
         try:
             while texts := await self._texts.take(WINDOW_TEXTS):
-                error = await self._embed_window(texts)
-                if error is not None:
-                    raise error
+                await self._embed_window(texts)
             if not self._done:
                 message = "no text was given; expected a sequence of one or more"
                 raise failure(Code.EMPTY_INPUT, message, argument="texts")
         finally:
             reader.cancel()
 
-    async def _embed_window(self, texts: list[str]) -> CartdeckError | None:
-        """Gives the vectors of `texts` up to the first that has none; the error of that one."""
-        prepared, error = await run_on(kept.owner, lambda: self._prepare(texts))
+    async def _embed_window(self, texts: list[str]) -> None:
+        prepared = await run_on(kept.owner, lambda: self._prepare(texts))
         vectors: list[bytes] = [b""] * len(prepared)
         lengths = list(map(len, prepared))
         for batch in pack_by_length(lengths, most_tokens=BATCH_TOKENS, most_texts=MOST_TEXTS):
@@ -186,19 +183,18 @@ class Embedding:
             self.report()
         for vector in vectors:
             await self._output.item(vector)
-        return error
 
-    def _prepare(self, texts: list[str]) -> tuple[list[list[int]], CartdeckError | None]:
+    def _prepare(self, texts: list[str]) -> list[list[int]]:
         prepared: list[list[int]] = []
         for index, text in enumerate(texts, start=self._done):
             try:
                 ids, was_cut = self._embedder.prepare(text, truncate=self._truncate, index=index)
             except CartdeckError as error:
                 error.details.setdefault("index", index)
-                return prepared, error
+                raise
             self._provenance.truncated = self._provenance.truncated or was_cut
             prepared.append(ids)
-        return prepared, None
+        return prepared
 
     def _compute(self, ids: list[list[int]]) -> list[bytes]:
         vectors = self._embedder.embed(ids, self._pooling, self._flag)

@@ -132,16 +132,6 @@ def test_an_empty_text_is_an_error_by_its_index_and_the_process_lives(engine: An
     assert len(vectors_of(engine, minilm, ["a"])) == 1
 
 
-def test_vectors_before_a_text_that_has_none_are_given(engine: Any, minilm: Path) -> None:
-    with engine.call(CAP, {"model": str(minilm), "texts": ["a", "b", ""], "threads": 1}) as call:
-        items = []
-        with pytest.raises(CartdeckError):
-            for event in call:
-                if isinstance(event, cartdeck.Data):
-                    items.append(event.value)
-    assert len(items) == 2
-
-
 def test_a_text_that_is_too_long_is_an_error_by_its_index_or_is_cut(engine: Any, minilm: Path) -> None:
     long = "start " + "middle " * 600 + "end"
     error = error_of(engine, minilm, ["a", long])
