@@ -218,7 +218,7 @@ class Pool:
     def _on_request_ended(self, session: Session) -> None:
         door = self.doors[session.key]
         door.failures = None
-        if door.waiting or self._placeless or self._asks:
+        if door.waiting or self._placeless or (self._asks and not session.open_requests and counts_memory(session)):
             self._settle()
 
     def _on_session_ended(self, session: Session, error: CartdeckError | None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -392,3 +393,49 @@ async def test_what_is_reserved_and_measured_is_shown(quick: Callable[..., Setti
         status = next(one for one in engine.cartridges() if one.cartridge.name == "ballast").sessions[0]
         assert status.reserved_bytes == 700 * MB
         await carry(engine, "a")
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+async def test_whatever_is_asked_for_at_once_each_call_ends_and_no_more_is_granted_than_there_is(
+    quick: Callable[..., Settings], seed: int
+) -> None:
+    dice = random.Random(seed)
+    settings = quick(**budget(1000 * MB, wait_s=1.0), instances={"limit": 5})
+    expected = {Code.INSUFFICIENT_MEMORY, Code.PEER_DEADLOCK, Code.PEER_CYCLE, Code.CANCELLED, Code.CARTRIDGE_DIED}
+    most = 0
+
+    def arguments(depth: int) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "item": dice.choice("abcdefg"),
+            "reserve": dice.choice([0, 100, 300, 500, 900, 1100]) * MB,
+        }
+        return {**made, "peer": arguments(depth + 1)} if depth < 2 and dice.random() < 0.3 else made
+
+    async def one(engine: Engine, chosen: dict[str, Any], patience_s: float | None) -> Code | None:
+        nonlocal most
+        try:
+            async with engine.call("carry", chosen, timeout_s=LIMIT_S) as call:
+                if patience_s is not None:
+                    asyncio.get_running_loop().call_later(patience_s, call.cancel)
+                await call.collect()
+        except CartdeckError as error:
+            return error.code
+        finally:
+            most = max(most, sum(one.reserved_bytes for one in engine.stats().sessions))
+        return None
+
+    async with Engine(settings) as engine:
+        for _ in range(4):
+            plans = [(arguments(0), dice.choice([None, None, None, dice.random()])) for _ in range(6)]
+            calls = [asyncio.create_task(one(engine, *plan)) for plan in plans]
+            await asyncio.sleep(dice.random())
+            ready = [one for one in engine.pool.sessions if one.health is not None]
+            victim = dice.choice([*ready, None])
+            if victim is not None and victim.process is not None:
+                victim.process.kill()
+            outcomes = await asyncio.gather(*calls)
+            assert {code for code in outcomes if code is not None} <= expected, outcomes
+        assert most <= 1000 * MB
+        assert engine.stats().memory.waiting == 0
+        assert (await carry(engine, "z", reserve=1000 * MB))["grant"]["free_bytes"] == 0
+        assert [one.key.instance for one in engine.pool.sessions] == ['{"item":"z"}']
