@@ -218,8 +218,12 @@ class Transfer:
             self._take(body, step, patience, end=body.size if step.end is None else step.end)
 
     def _take(self, body: Body, step: _Step, patience: Patience, *, end: int | None = None) -> None:
-        """Write what comes, in steps of 256 KiB; what came is written also when the connection breaks."""
+        """Write what comes, in steps of 256 KiB; what came is written also when the connection breaks.
+
+        An answer that ends where it should is read to its end: only then may its connection serve the next one.
+        """
         end = step.end if end is None else end
+        is_exact = body.end is not None and body.end == end
         pieces: list[bytes] = []
         held = 0
         try:
@@ -231,7 +235,7 @@ class Transfer:
                 if held >= WRITE_BYTES:
                     full, pieces, held = pieces, [], 0
                     self._write(step, full, patience)
-                if end is not None and step.at + held >= end:
+                if end is not None and step.at + held >= end and not is_exact:
                     break
         finally:
             if held and not self._stopped.is_set():
