@@ -25,6 +25,7 @@ from cartdeck.session import Session, SessionWatcher, State
 from cartdeck.settings import Settings
 from cartdeck.stats import EngineStats
 from cartdeck.status import SessionStatus
+from cartdeck.unloading import unload
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import RequestReceived
 
@@ -295,25 +296,13 @@ class Pool:
         return session.is_open_to_new and not was_open
 
     async def unload(self, keys: list[SessionKey]) -> int:
-        """End the sessions of these keys: each takes nothing new, finishes what is open, and is gone when this
-        returns. How many there were."""
-        doors = [door for key in keys if (door := self.doors.get(key)) is not None]
-        found = [(door, door.session) for door in doors if door.session is not None]
-        for _, session in found:
-            session.unloaders += 1
+        """End the sessions of these keys: see `unload`. How many there were."""
+        found = [door for key in keys if (door := self.doors.get(key)) is not None and door.session is not None]
         try:
-            await asyncio.gather(*(self._unload(door, session) for door, session in found))
+            await unload(found)
         finally:
-            for _, session in found:
-                session.unloaders -= 1
             self._settle()  # who gave up waiting leaves sessions that work, and maybe calls at their doors
         return len(found)
-
-    async def _unload(self, door: Door, session: Session) -> None:
-        if door.starting is not None and door.session is session:
-            await asyncio.wait([door.starting])
-        await session.wait_idle()
-        await asyncio.shield(session.end())
 
     def statuses(self) -> list[SessionStatus]:
         return [door.status() for door in self.doors.values()]
