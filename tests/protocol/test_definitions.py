@@ -77,6 +77,7 @@ def test_each_shared_definition_is_whole(alias: str) -> None:
         ("cap:download-model", "download-model"),
         ("cap:generate-text", "generate-text"),
         ("cap:model-info", "model-info"),
+        ("cap:reserve-memory", "reserve-memory"),
         ("cap:effect=none", "identity"),
         ("cap:discard;in=media:;out=media:void", "discard"),
     ],
