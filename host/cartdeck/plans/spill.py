@@ -5,7 +5,8 @@ It does not know who reads, nor when an entry is needed no more.
 
 import os
 import tempfile
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final, cast
+from weakref import finalize
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
 
@@ -19,7 +20,8 @@ class Spill:
     """A file without a name, which goes with the process at the latest."""
 
     def __init__(self) -> None:
-        self._file: BinaryIO | None = None
+        self._file = -1
+        self._closing: finalize[[int], Spill] | None = None
         self._end = 0
         self._held: list[Any] = []
         """Entries that only Python can hold, such as a path: few, and small."""
@@ -28,12 +30,13 @@ class Spill:
         """Add an entry, with what it counts for. Raises INSUFFICIENT_STORAGE when the disk is full."""
         kind, data = self._encode(entry)
         try:
-            if self._file is None:
-                # It lives as long as the value.
-                self._file = tempfile.TemporaryFile(prefix="cartdeck-plan-", buffering=0)  # noqa: SIM115
+            if self._file < 0:
+                with tempfile.TemporaryFile(prefix="cartdeck-plan-") as file:
+                    self._file = os.dup(file.fileno())
+                self._closing = finalize(self, os.close, self._file)
             head = kind.to_bytes(1, "little") + len(data).to_bytes(8, "little") + cost.to_bytes(8, "little")
             frame = head + data
-            written = os.pwrite(self._file.fileno(), frame, self._end)
+            written = os.pwrite(self._file, frame, self._end)
         except OSError as error:
             raise _unusable("written", error.strerror) from None
         if written < len(frame):
@@ -42,11 +45,10 @@ class Spill:
 
     def read(self, offset: int) -> tuple[Any, int, int]:
         """The entry at `offset`, its cost, and where the next one is."""
-        assert self._file is not None
         try:
-            head = os.pread(self._file.fileno(), _HEAD, offset)
+            head = os.pread(self._file, _HEAD, offset)
             size, cost = int.from_bytes(head[1:9], "little"), int.from_bytes(head[9:], "little")
-            data = os.pread(self._file.fileno(), size, offset + _HEAD)
+            data = os.pread(self._file, size, offset + _HEAD)
         except OSError as error:
             raise _unusable("read", error.strerror) from None
         if len(data) < size:
@@ -60,9 +62,10 @@ class Spill:
 
     def clear(self) -> None:
         """Nothing in it is needed any more: its place on the disk is free."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._closing is not None:
+            self._closing()
+            self._closing = None
+            self._file = -1
         self._end = 0
         self._held.clear()
 

@@ -28,11 +28,14 @@ class Budget:
         self.used_bytes = 0
 
 
-class End:
-    """What a reader gets behind the last entry."""
+class _Mark:
+    """What is no entry."""
 
 
-END: Final = End()
+END: Final = _Mark()
+"""What a reader gets behind the last entry."""
+NOTHING: Final = _Mark()
+"""What it gets while there is none."""
 
 
 class Reader:
@@ -52,12 +55,12 @@ class Reader:
         self._waiter: asyncio.Future[None] | None = None
 
     def take(self) -> Any:
-        """The next entry; END behind the last; None while there is none. Raises the spool's error."""
+        """The next entry; END behind the last; NOTHING while there is none. Raises the spool's error."""
         spool = self.spool
         if self.position == spool.count:
             if spool.error is not None:
                 raise spool.error
-            return END if spool.is_ended else None
+            return END if spool.is_ended else NOTHING
         if self.position < spool.stored_from:
             entry, size = spool.in_memory(self.position)
         else:
@@ -69,7 +72,7 @@ class Reader:
 
     async def next(self) -> Any:
         """The next entry, or END."""
-        while (entry := self.take()) is None:
+        while (entry := self.take()) is NOTHING:
             await self.wait()
         return entry
 
@@ -196,12 +199,23 @@ class Spool:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
         while self.is_full and loop.time() < until_s:
-            room = self._room = loop.create_future()
-            timer = loop.call_at(until_s, _resolve, room)
+            if self._room is None or self._room.done():
+                self._room = loop.create_future()
+            timer = loop.call_at(until_s, _resolve, self._room)
             try:
-                await room
+                await asyncio.shield(self._room)
             finally:
                 timer.cancel()
+
+    def clear(self) -> None:
+        """Forget all that was put, which nobody has read."""
+        self._budget.used_bytes -= self._memory_bytes
+        self._memory, self._memory_bytes, self._memory_from = [], 0, 0
+        if self._spill is not None:
+            self._spill.clear()
+            self._spill = None
+        self.stored_from = 1 << 62
+        self.count = self.put_bytes = 0
 
     def end(self) -> None:
         if not self.is_ended:

@@ -1,0 +1,110 @@
+"""Owns what a caller may hand a plan as an input, and how deep a sequence that is.
+
+It does not know steps. A list is a sequence, and so is a folder: its files, by name.
+"""
+
+from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from cartdeck.near import near_names
+from cartdeck.plans.compiling import CompiledPlan
+from cartdeck.plans.fault import plan_fault
+from cartdeck.plans.plan import Plan
+from cartdeck_protocol.caps.argument import ArgumentDefinition, ValueKind
+from cartdeck_protocol.errors import Code, failure
+
+_DEEPEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """An iterable, also an async one, that is a sequence: each of its items is a value."""
+
+    items: Any
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """A list or a folder that is one value all the same."""
+
+    value: Any
+
+
+def check_inputs(plan: Plan, inputs: Mapping[str, Any]) -> None:
+    """Raises BAD_ARGUMENT for an input that the plan does not have, MISSING_ARGUMENT for one that is not given."""
+    names = plan.input_names
+    for name in inputs:
+        if name not in names:
+            near = near_names(name, names)
+            known = f"its inputs are {', '.join(names)}" if names else "it has none"
+            message = f"the plan has no input {name}; {known}"
+            raise failure(Code.BAD_ARGUMENT, message, argument=name, details={"candidates": near or list(names)})
+    missing = [name for name in names if name not in inputs]
+    if missing:
+        step = next(step for step in plan.steps.values() if missing[0] in step.sources)
+        place = step.place(f"source {step.sources.index(missing[0])}")
+        message = f"the input {missing[0]} is not given"
+        raise plan_fault(message, place, code=Code.MISSING_ARGUMENT, candidates=missing)
+
+
+def depths_of(compiled: CompiledPlan, inputs: Mapping[str, Any]) -> dict[str, int]:
+    """How deep a sequence each input is, where its value says so; others are as their arguments want them.
+
+    A list that only goes to arguments that take a JSON list is one value.
+    """
+    found: dict[str, int] = {}
+    for name, value in inputs.items():
+        arguments = [
+            binding.argument for step in compiled.steps.values() for binding in step.bindings if binding.source == name
+        ]
+        depth = _depth(value)
+        if depth is not None and not (depth and all(_takes_list(one) for one in arguments)):
+            found[name] = depth
+    return found
+
+
+def _takes_list(argument: ArgumentDefinition) -> bool:
+    return not argument.is_sequence and argument.kind is ValueKind.JSON and argument.is_list
+
+
+def _depth(value: Any) -> int | None:
+    depth = 0
+    while isinstance(value, list | tuple) and depth < _DEEPEST:
+        depth += 1
+        items = cast("list[Any]", value)
+        if not items:
+            break
+        value = items[0]
+    if depth:
+        return depth
+    if isinstance(value, Items):
+        return 1
+    if isinstance(value, Path):
+        return int(value.expanduser().is_dir())
+    if _is_coming(value):
+        return None
+    return 0
+
+
+def entries_of(value: Any, depth: int) -> Any:
+    """The entries of an input: a list of what is there, or an iterable of what comes."""
+    if isinstance(value, Items | One):
+        return value.items if isinstance(value, Items) else [value.value]
+    if isinstance(value, list | tuple) and depth:
+        return cast("list[Any]", value)
+    if isinstance(value, Path) and depth and value.expanduser().is_dir():
+        return sorted(one for one in value.expanduser().iterdir() if one.is_file() and not one.name.startswith("."))
+    if _is_coming(value):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return [bytes(cast("bytes", value))]
+    return [value]
+
+
+def _is_coming(value: Any) -> bool:
+    """Whether it has to be iterated over to know what it is."""
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping | list | tuple):
+        return False
+    return isinstance(value, AsyncIterable | Iterable)

@@ -1,0 +1,143 @@
+"""Owns a step that is one call: its output goes on as it comes, at the pace of whoever reads it.
+
+It does not know mapped steps.
+"""
+
+from typing import Any
+
+from cartdeck.events import Data
+from cartdeck.plans.compiling import CompiledStep
+from cartdeck.plans.conformance import unlike_input
+from cartdeck.plans.flow import Flow
+from cartdeck.plans.source_values import Taken, scalar, sequence
+from cartdeck.plans.step_call import StepCall
+from cartdeck.plans.step_run import Context, StepRun
+from cartdeck_protocol.caps import ArgumentDefinition
+
+
+class SingleRun(StepRun):
+    def __init__(self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], target: Flow | None) -> None:
+        super().__init__(context, compiled, sources, target)
+        keeps = self.retry > 0 or context.kept is not None
+        self._taken: list[tuple[ArgumentDefinition, list[Taken]]] = []
+        for binding in compiled.bindings:
+            taken = Taken(binding.argument, sources[binding.source], 0, keeps=keeps)
+            if self._taken and self._taken[-1][0] is binding.argument:
+                self._taken[-1][1].append(taken)
+            else:
+                self._taken.append((binding.argument, [taken]))
+        self._keeps = keeps
+        if target is not None:
+            is_whole = self.conformance is not None and self.conformance.is_whole
+            # What may be missing, come again or be refused at its end is handed over when it has ended.
+            target.is_handed_over = not (self.retry or self.is_absentable or is_whole)
+
+    async def run(self) -> None:
+        try:
+            if self.context.kept is not None:
+                await self._run_kept()
+            else:
+                await self.with_tries(self._call)
+        finally:
+            for _, group in self._taken:
+                for taken in group:
+                    taken.close()
+        if self.target is not None:
+            self.target.end()
+
+    async def _run_kept(self) -> None:
+        kept = self.context.kept
+        assert kept is not None
+        arguments = await self._arguments()
+        readers = {argument.name: [one.reader.fork() for one in group] for argument, group in self._taken}
+        try:
+            key = await kept.key(self.compiled.route, arguments, readers)
+        finally:
+            for group in readers.values():
+                for reader in group:
+                    reader.close()
+        if kept.restore(key, self.target, self.report):
+            self.is_reused = True
+            self.report.reused = 1
+            return
+        saved = None if self.target is None else self.target.reader(keeps=True)
+        await self.with_tries(self._call)
+        kept.save(key, self.compiled, saved, self.report)
+        if saved is not None:
+            saved.close()
+
+    async def _arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = dict(self.compiled.step.constants)
+        for argument, group in self._taken:
+            if self._keeps:
+                for taken in group:
+                    taken.reader.rewind()
+            if argument.is_sequence:
+                arguments[argument.name] = await sequence(argument, group)
+            else:
+                arguments[argument.name] = await scalar(group[0])
+        return arguments
+
+    async def _call(self) -> None:
+        arguments = await self._arguments()
+        slots, target = self.context.slots, self.target
+        if not slots.take_now(self.cartridge, self.capacity):
+            self.show((), phase="queued", message="waits for a place")
+            await slots.take(self.cartridge, self.capacity)
+        call = self.make_call(arguments, (), keeps=False)
+        try:
+            call.begin()
+            await self._read(call, arguments)
+        except BaseException:
+            await call.settle()
+            if target is not None and not target.is_handed_over:
+                target.drop()
+            self.tally.advance(-call.fraction)
+            raise
+        finally:
+            slots.give(self.cartridge)
+        self.tally.item_ended(1.0 - call.fraction)
+
+    async def _read(self, call: StepCall, arguments: dict[str, Any]) -> None:
+        target, conformance = self.target, self.conformance
+        text = conformance.text_check() if conformance is not None else None
+        whole: list[bytes] | None = [] if conformance is not None and conformance.is_whole else None
+        mirror = self._mirror(arguments)
+        while batch := await call.next_events():
+            for event in batch:
+                if type(event) is not Data or event.output:
+                    continue
+                value = event.value
+                if text is not None:
+                    text.feed(value)
+                elif conformance is not None and conformance.is_sequence:
+                    conformance.check_item(value)
+                if whole is not None:
+                    whole.append(value)
+                if mirror is not None:
+                    mirror = self._reflected(mirror, value)
+                if target is not None:
+                    target.put(value)
+            if target is not None and target.is_handed_over and target.spool.is_full:
+                await target.spool.room(self.longest_hold_s)
+        if text is not None:
+            text.feed(b"", is_last=True)
+        if mirror:
+            raise unlike_input(self.compiled.definition.alias)
+        if whole is not None and conformance is not None:
+            conformance.check_whole(b"".join(whole))
+        self.report.provenance = call.result.provenance
+
+    def _mirror(self, arguments: dict[str, Any]) -> memoryview | None:
+        """What a cap that says it gives back its input must still give; None for others, and where it streams in."""
+        main = self.compiled.definition.main_argument
+        if self.compiled.definition.urn.effect != "none" or main is None:
+            return None
+        given = arguments.get(main.name)
+        given = given.encode() if isinstance(given, str) else given
+        return memoryview(given) if isinstance(given, bytes) else None
+
+    def _reflected(self, mirror: memoryview, value: bytes) -> memoryview:
+        if bytes(mirror[: len(value)]) != value:
+            raise unlike_input(self.compiled.definition.alias)
+        return mirror[len(value) :]
