@@ -5,6 +5,7 @@ It does not know which files a model has, nor callers: one fetch is one transfer
 
 import contextlib
 import errno
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from cartdeck_models.hub.listing import RepositoryFile
 from cartdeck_models.hub.part import Part, opened_part
 from cartdeck_models.hub.refusal import PHASE
 from cartdeck_models.hub.repository import Repository
+from cartdeck_models.hub.small_part import MOST_BYTES, SmallPart, opened_small_part
 from cartdeck_models.hub.transfer import Transfer, Wanted
 from cartdeck_models.hub.xet import LEAST_BYTES, XetFailedError, XetTransfer
 from cartdeck_models.lock import held, telling
@@ -52,8 +54,7 @@ class Fetcher:
             found = self.check(name, repository.commit, file, task)
             if found is not None:
                 return found
-            size = file.size_bytes if file.is_size_known else None
-            with opened_part(self._cache.parts_folder(name, blob_id), blob_id, size) as part:
+            with self._opened_part(name, file) as part:
                 try:
                     digest = self._content(repository, file, part, telling(task, holding))
                     part.sync()
@@ -64,6 +65,13 @@ class Fetcher:
                 place = self._cache.publish(name, repository.commit, file, part.path)
                 self._verified.mark(name, blob_id, place.resolve())
                 return Fetched(place, digest.size_bytes, digest.sha256, part.resumed_bytes)
+
+    def _opened_part(self, name: str, file: RepositoryFile) -> AbstractContextManager[Part | SmallPart]:
+        """Where the file grows: in memory if it is small and nothing of it was kept."""
+        parts = self._cache.parts_folder(name, file.blob_id)
+        if file.is_size_known and file.size_bytes <= MOST_BYTES and not parts.exists():
+            return opened_small_part(self._cache.blob_path(name, file.blob_id), parts, file.size_bytes)
+        return opened_part(parts, file.blob_id, file.size_bytes if file.is_size_known else None)
 
     def check(self, name: str, commit: str, file: RepositoryFile, task: Task) -> Fetched | None:
         """The file where it is here already and right: hashed now, unless it is marked as hashed. None otherwise.
@@ -92,7 +100,7 @@ class Fetcher:
         task.report(Advance(None, f"what was here has another hash: set aside as {aside}", PHASE, 0, file.size_bytes))
         return None
 
-    def _content(self, repository: Repository, file: RepositoryFile, part: Part, task: Task) -> Digest:
+    def _content(self, repository: Repository, file: RepositoryFile, part: Part | SmallPart, task: Task) -> Digest:
         """Let the part hold the right content. Raises HASH_MISMATCH once that failed twice."""
         bad: Path | None = None
         digest: Digest | None = None
@@ -108,8 +116,8 @@ class Fetcher:
             task.report(Advance(None, "what came has another hash: fetching it again", PHASE, 0, file.size_bytes))
         raise _mismatch(repository, file, digest, bad)
 
-    def _transfer(self, repository: Repository, file: RepositoryFile, part: Part, task: Task) -> Digest:
-        if self._suits_xet(file) and not part.done:
+    def _transfer(self, repository: Repository, file: RepositoryFile, part: Part | SmallPart, task: Task) -> Digest:
+        if isinstance(part, Part) and self._suits_xet(file) and not part.done:
             with contextlib.suppress(XetFailedError):
                 return self._by_xet(repository, file, part, task)
         hub = self._settings.hub
