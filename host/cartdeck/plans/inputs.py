@@ -97,7 +97,7 @@ def entries_of(value: Any, depth: int) -> Any:
     if isinstance(value, Path) and depth and value.expanduser().is_dir():
         return sorted(one for one in value.expanduser().iterdir() if one.is_file() and not one.name.startswith("."))
     if _is_coming(value):
-        return value
+        return cast("Any", value)
     if isinstance(value, bytearray | memoryview):
         return [bytes(cast("bytes", value))]
     return [value]

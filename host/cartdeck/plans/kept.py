@@ -112,15 +112,15 @@ class Kept:
 
     async def _file_hash(self, path: Path) -> str:
         """The sha256 of a file, which is read again only when its size or time has changed."""
-        status = _status(path)
+        name, status = _identity(path)
         if status is not None:
             query = "SELECT sha256 FROM files WHERE path=? AND size=? AND changed=?"
-            row = self._database.execute(query, (os.path.abspath(path), status.st_size, status.st_mtime_ns)).fetchone()
+            row = self._database.execute(query, (name, status.st_size, status.st_mtime_ns)).fetchone()
             if row is not None:
                 return str(row[0])
         found = await anyio.to_thread.run_sync(_hash_file, path)
         if status is not None:
-            values = (os.path.abspath(path), status.st_size, status.st_mtime_ns, found)
+            values = (name, status.st_size, status.st_mtime_ns, found)
             self._database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", values)
         return found
 
@@ -230,10 +230,12 @@ def _local_file(spec: str) -> Path | None:
     return None
 
 
-def _status(path: Path) -> os.stat_result | None:
+def _identity(path: Path) -> tuple[str, os.stat_result | None]:
+    """The absolute name of a file, and what says whether it has changed."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        return path.expanduser().stat()
-    return None
+        path = path.expanduser().absolute()
+        return str(path), path.stat()
+    return str(path), None
 
 
 def _hash_file(path: Path) -> str:

@@ -124,7 +124,7 @@ class PlanRun:
 
     @property
     def report(self) -> PlanResult:
-        """What there is of the result, also of a plan that failed: each step's state, and outputs as far as they are."""
+        """What there is of the result, also of a plan that failed: each step's state, and what outputs there are."""
         return PlanResult(self._outputs, {name: step.report for name, step in self._steps.items()})
 
     @property
