@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from cartdeck.plans.fault import at_place, plan_fault
 from cartdeck.plans.graph import Step
-from cartdeck.plans.matching import Source, described, is_text, match
+from cartdeck.plans.matching import Source, described, is_like_text, match
 from cartdeck.plans.order import find_cycle, in_order
 from cartdeck.plans.plan import Plan
 from cartdeck.router import Route, Router, parse_cap
@@ -201,7 +201,7 @@ class _Compiler:
         first, media = taken[0][0], taken[0][2].media
         for reader, number, argument in taken[1:]:
             other = argument.media
-            if not media.is_comparable(other) and not (is_text(media) and is_text(other)):
+            if not media.is_comparable(other) and not is_like_text(media, other):
                 message = f"{name} is {media} for {first}, and {other} for {reader}, and nothing is both"
                 place = steps[reader].place(f"source {number}")
                 raise plan_fault(message, place, candidates=[str(media), str(other)])

@@ -19,6 +19,8 @@ _ROLE_COST = 10_000
 _NAMED_COST, _MAIN_COST, _REQUIRED_COST = 0, 1, 100
 """Of an input that declares no media: to the argument of its name, the main one, another that is required."""
 
+_NAMING_TAGS = frozenset({"model-spec", "file-path", "cap-urn"})
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -29,9 +31,17 @@ class Source:
 
 
 @lru_cache(maxsize=4096)
-def is_text(media: MediaUrn) -> bool:
-    """Whether it is text as such: no number, no JSON."""
-    return kind_of(media) is ValueKind.TEXT
+def _text_of(media: MediaUrn) -> str:
+    """`prose` for text as such, `name` for text that names a model or a file, "" for numbers, JSON and bytes."""
+    if kind_of(media) is not ValueKind.TEXT:
+        return ""
+    return "name" if _NAMING_TAGS & media.tags.keys() else "prose"
+
+
+def is_like_text(one: MediaUrn, other: MediaUrn) -> bool:
+    """Whether one may stand for the other as text: a transcript for a prompt, a path for a model, but no text for a
+    path."""
+    return _text_of(one) != "" and _text_of(one) == _text_of(other)
 
 
 @lru_cache(maxsize=16_384)
@@ -70,7 +80,7 @@ def _costs(source: Source, free: Sequence[ArgumentDefinition]) -> dict[str, int]
 
 def _cost(media: MediaUrn, argument: ArgumentDefinition) -> int | None:
     found = distance(media, argument.media)
-    if found is None and argument.is_main and is_text(media) and is_text(argument.media):
+    if found is None and argument.is_main and is_like_text(media, argument.media):
         return _ROLE_COST
     return found
 
