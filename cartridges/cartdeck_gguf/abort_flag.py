@@ -9,7 +9,7 @@ import ctypes
 
 
 class AbortFlag:
-    """Set from any thread, once; asked by native code at `address` with `strlen`."""
+    """Set and cleared from any thread; asked by native code at `address` with `strlen`."""
 
     def __init__(self) -> None:
         self._buffer = ctypes.create_string_buffer(2)
@@ -26,3 +26,7 @@ class AbortFlag:
     def set(self) -> None:
         """Gives up the computation: native code sees it at its next operation, within milliseconds."""
         self._buffer[0] = b"\1"
+
+    def clear(self) -> None:
+        """Says that the next computation is to be done."""
+        self._buffer[0] = b"\0"

@@ -1,145 +1,111 @@
-"""Owns the making of one text: the prompt computed slice by slice, tokens drawn one by one, and what ends it.
+"""Owns one request for text: what it asks for, what is counted of it, and the way of its pieces to the handler.
 
-It does not know llama.cpp's functions, requests or threads. Each text starts from an empty context and computes its
-prompt in the same slices, so the same seed gives the same text, in this process and in another.
+It does not know llama.cpp, nor how texts are computed side by side. Made on the handler's side; from `submit` on, the
+counts are written by the owner's thread and read by the other.
 """
 
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from cartdeck_gguf.abort_flag import AbortFlag
-from cartdeck_gguf.sampling import SamplingSettings
-from cartdeck_modelkit.provenance import FinishReason
-from cartdeck_modelkit.text_stream import TextStream
-from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_gguf.prompt import Prompt
+from cartdeck_gguf.sampling import LARGEST_SEED, SamplingSettings
+from cartdeck_modelkit.constraint import Constraint
+from cartdeck_modelkit.delivery import Delivery
+from cartdeck_modelkit.provenance import FinishReason, Provenance
 
-if TYPE_CHECKING:
-    from cartdeck_gguf.llama import Sampler
-    from cartdeck_gguf.loading import LoadedModel
 
-PHASE: Final = "inference"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRecord:
+    """A token that was drawn, with its `logprob`, and the likeliest ones at its place as (id, text, logprob)."""
+
+    id: int
+    data: bytes
+    logprob: float
+    top: tuple[tuple[int, str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What came of the text `index`: characters that are certain, records of tokens where they were asked for, and
+    with the last one why it ended."""
+
+    index: int = 0
+    text: str = ""
+    records: Sequence[TokenRecord] = ()
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of the engine's for the request's log."""
+
+    level: str
+    text: str
 
 
 class Generation:
-    """One text on its way. Its counts may be read by another thread while `run` makes it.
+    """One or more texts that go on from one prompt.
 
-    `prompt_done` of `prompt_tokens` are computed, and `completion_tokens` of at most `most_tokens` are drawn;
-    `finish_reason` is set when the text has its end.
+    `prompt_done` of `prompt_tokens` are known, `cached_tokens` of them without being computed; `completion_tokens` of
+    at most `most_tokens` are drawn, all texts together; `finish_reason` is set when the last text has its end, and is
+    that of the first one.
     """
 
-    def __init__(self, prompt: str, settings: SamplingSettings) -> None:
+    def __init__(
+        self, prompt: str | Prompt, settings: SamplingSettings, *, constraint: Constraint | None = None
+    ) -> None:
+        """A `prompt` that is text goes to the model as it is, a `Prompt` is tokens already. `constraint` is what each
+        text is held to where that is no schema of the settings: a choice between tools for instance."""
+        self.prompt = prompt
+        self.settings = settings
+        self.constraint = constraint
+        self.delivery: Delivery[Piece | LogLine] = Delivery()
+        self.position = 0
+        """How many requests wait before this one; 0 once it is computed."""
         self.prompt_tokens = 0
         self.prompt_done = 0
+        self.cached_tokens = 0
         self.completion_tokens = 0
         self.most_tokens = settings.max_tokens
+        self.max_tokens = settings.max_tokens
+        """Of each text, cut to what fits."""
         self.finish_reason: FinishReason | None = None
         self.first_token_s: float | None = None
-        self.flag = AbortFlag()
-        self._prompt = prompt
-        self._settings = settings
-        self._text = TextStream(settings.stop)
-        self._started = 0.0
+        self.started_s: float | None = None
+        self.is_batched = False
+        """Whether a token of it was computed in one call with tokens of others."""
+        self.is_cancelled = False
 
-    def run(self, model: "LoadedModel", say: Callable[[str], None], touch: Callable[[], None]) -> None:
-        """Makes the text on the thread that owns the model. `say(text)` gets its pieces, `touch()` is called when
-        only a count changed.
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of each text."""
+        first = self.settings.seed
+        return [(first + index) % (LARGEST_SEED + 1) for index in range(self.settings.texts)]
 
-        Raises `EMPTY_INPUT`, `CONTEXT_OVERFLOW` before anything is computed, `CANCELLED` within milliseconds of
-        `flag.set()`, `NON_FINITE_OUTPUT`, `DEVICE_FAULT`.
-        """
-        self._started = time.monotonic()
-        tokens = self._tokenize(model)
-        touch()
-        model.context.watch(self.flag)
-        model.context.clear()
-        self._compute_prompt(model, tokens, touch)
-        with model.new_sampler(self._settings) as sampler:
-            self._draw_tokens(model, sampler, say, touch)
-        tail = self._text.finish()
-        if tail:
-            say(tail)
+    def describe(self, provenance: Provenance) -> None:
+        """Puts what is known so far into the record of the call."""
+        provenance.seed = self.settings.seed
+        provenance.finish_reason = self.finish_reason
+        provenance.batched = self.is_batched
+        provenance.usage.prompt_tokens = self.prompt_tokens
+        provenance.usage.completion_tokens = self.completion_tokens
+        provenance.usage.cached_tokens = self.cached_tokens
+        provenance.timing.first_token_s = self.first_token_s
 
-    def _tokenize(self, model: "LoadedModel") -> list[int]:
-        room = model.context_size
-        if len(self._prompt) > room * model.vocabulary.longest_token_bytes or model.model.exceeds(self._prompt, room):
-            raise self._overflow(f"of {len(self._prompt):,} characters", room)
-        unknown = model.vocabulary.unknown_characters(self._prompt)
-        if unknown:
-            raise failure(
-                Code.BAD_ARGUMENT,
-                f"this model's vocabulary has no token for {', '.join(map(repr, unknown[:10]))} in the prompt",
-                argument="prompt",
-                phase=PHASE,
-            )
-        tokens = model.model.tokenize(self._prompt)
-        self.prompt_tokens = len(tokens)
-        if not tokens:
-            raise failure(
-                Code.EMPTY_INPUT,
-                "the prompt is empty, and this model has no beginning-of-text token to start from",
-                argument="prompt",
-                phase=PHASE,
-            )
-        if len(tokens) >= room:
-            raise self._overflow(f"of {len(tokens):,} tokens", room)
-        self.most_tokens = min(self._settings.max_tokens, room - len(tokens))
-        return tokens
+    def log(self, level: str, line: str) -> None:
+        """Hands a line of the engine's to the request's log; from the owner's thread."""
+        self.delivery.put(LogLine(level, line), len(line))
 
-    def _compute_prompt(self, model: "LoadedModel", tokens: Sequence[int], touch: Callable[[], None]) -> None:
-        step = model.slice_tokens
-        for start in range(0, len(tokens), step):
-            if not self._decode(model, tokens[start : start + step], start):
-                raise self._overflow(f"of {len(tokens):,} tokens", model.context_size)
-            self.prompt_done = min(start + step, len(tokens))
-            touch()
 
-    def _draw_tokens(
-        self, model: "LoadedModel", sampler: "Sampler", say: Callable[[str], None], touch: Callable[[], None]
-    ) -> None:
-        """Draws and computes tokens until one ends the text, or the text its stop string, or the room is used up."""
-        native, context, stream = model.model, model.context, self._text
-        position = self.prompt_tokens
-        while self.finish_reason is None:
-            if not context.has_finite_logits():
-                raise failure(
-                    Code.NON_FINITE_OUTPUT,
-                    f"{native.path.name} gave numbers that are not finite after {self.completion_tokens} tokens; "
-                    "its file may be damaged",
-                    phase=PHASE,
-                )
-            token = sampler.sample(context)
-            if self.first_token_s is None:
-                self.first_token_s = time.monotonic() - self._started
-            if native.is_end(token):
-                self.finish_reason = "stop"
-                return
-            self.completion_tokens += 1
-            text = stream.push(native.piece(token))
-            if text:
-                say(text)
-            else:
-                touch()
-            if stream.stopped_by is not None:
-                self.finish_reason = "stop"
-            elif self.completion_tokens == self.most_tokens or not self._decode(model, (token,), position):
-                self.finish_reason = "length"
-            position += 1
-
-    def _decode(self, model: "LoadedModel", tokens: Sequence[int], position: int) -> bool:
-        """Whether there was room for the tokens. Raises `CANCELLED`."""
-        if not self.flag.is_set:
-            decoded = model.context.decode(tokens, position)
-            if decoded != decoded.ABORTED:
-                return decoded == decoded.DONE
-        self.finish_reason = "cancelled"
-        raise failure(Code.CANCELLED, f"given up by the caller after {self.completion_tokens} tokens", phase=PHASE)
-
-    def _overflow(self, what: str, room: int) -> CartdeckError:
-        return failure(
-            Code.CONTEXT_OVERFLOW,
-            f"a prompt {what} does not fit a context of {room:,} tokens, one of which is for the answer",
-            argument="prompt",
-            phase=PHASE,
-            details={"prompt_tokens": self.prompt_tokens or None, "context_size": room},
-        )
+def record_of(piece: Piece, record: TokenRecord) -> dict[str, Any]:
+    """A token as it travels on the output `events`."""
+    return {
+        "type": "token",
+        "index": piece.index,
+        "id": record.id,
+        "text": record.data.decode("utf-8", errors="replace"),
+        "bytes": list(record.data),
+        "logprob": record.logprob,
+        "top": [{"id": token, "text": text, "logprob": logprob} for token, text, logprob in record.top],
+    }

@@ -5,13 +5,18 @@ It does not know caps. A request that gives up while it obtains or loads leaves 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from cartdeck_gguf.loading import LoadedModel, LoadSettings, check_model, import_engine, load
+from cartdeck_gguf.attachments import Attachments, Wanted, apply_adapters, obtain_attachments, read_wanted
+from cartdeck_gguf.batcher import Batcher
+from cartdeck_gguf.constraining import Constrainer
+from cartdeck_gguf.generation import Generation, LogLine, Piece
+from cartdeck_gguf.loading import LoadedModel, LoadSettings, check_model, import_engine, load, native_log
 from cartdeck_gguf.memory_plan import device_share, plan_memory
+from cartdeck_gguf.projector import Projector
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, obtain_model, run_load
@@ -27,9 +32,47 @@ class Instance:
     def __init__(self) -> None:
         self.owner = Owner("model-owner")
         self._turn = asyncio.Lock()
-        self._wanted: tuple[str, LoadSettings] | None = None
+        self._wanted: tuple[str, LoadSettings, Wanted] | None = None
         self._obtained: ObtainedModel | None = None
         self._loaded: LoadedModel | None = None
+        self._batcher: Batcher | None = None
+        self._constrainer: Constrainer | None = None
+        self._has_looked = False
+        self.projector: Projector | None = None
+        """The model's eyes, where a request that takes a projector named one or one lay beside the model."""
+
+    @property
+    def batcher(self) -> Batcher:
+        """Where the loaded model's texts are computed side by side."""
+        assert self._batcher is not None, "ask `ready` first"
+        return self._batcher
+
+    @property
+    def constrainer(self) -> Constrainer:
+        """What makes constraints on the loaded model's vocabulary."""
+        assert self._constrainer is not None, "ask `ready` first"
+        return self._constrainer
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[list[Piece | LogLine]]:
+        """What comes of a request's texts, computed beside those of others; [] when something was only counted. Once
+        `ready`.
+
+        Raises `UNSUPPORTED_SCHEMA` and `INVALID_GRAMMAR` before anything is computed; `EMPTY_INPUT`,
+        `CONTEXT_OVERFLOW`; `CANCELLED`, `NON_FINITE_OUTPUT`, `DEVICE_FAULT`, `READER_STALLED` later on. Leaving early
+        gives the request up.
+        """
+        await self.constrainer.constrain(generation)
+        batcher = self.batcher
+        generation.delivery.on_room = self.owner.wake
+        batcher.submit(generation)
+        self.owner.wake()
+        try:
+            async for items in generation.delivery.batches():
+                yield items
+        finally:
+            if not generation.delivery.is_over:
+                batcher.cancel(generation)
+                self.owner.wake()
 
     async def ready(self, request: Request, output: Output, provenance: Provenance) -> LoadedModel:
         """The loaded model that the request names; what is known of it goes into `provenance`.
@@ -40,7 +83,7 @@ class Instance:
         settings = LoadSettings(
             context_size=request["context-size"], threads=request["threads"], gpu_layers=request["gpu-layers"]
         )
-        wanted = (request["model"], settings)
+        wanted = (request["model"], settings, read_wanted(request))
         await self._wait_for_turn(output)
         try:
             if self._loaded is not None and wanted != self._wanted:
@@ -76,18 +119,22 @@ class Instance:
         assert self._obtained is not None
         assert self._wanted is not None
         lines: list[tuple[str, str]] = []
-        if self._loaded is None:
+        if self._loaded is None or self._needs_eyes(request):
             try:
-                headers, settings = await self._reserve(request, self._obtained, self._wanted[1])
+                headers = await asyncio.to_thread(check_model, self._obtained.path)
+                attachments = await obtain_attachments(request, output, self._wanted[2], headers[0])
+                settings = await self._reserve(request, headers, attachments)
                 started = time.monotonic()
                 load_model = partial(load, headers, settings, listener=lambda level, line: lines.append((level, line)))
                 loaded = await run_load(
                     output,
                     self._obtained.path.name,
                     _size_bytes(self._obtained),
-                    lambda report: self.owner.call(lambda: self._load_once(request, load_model, report)),
+                    lambda report: self.owner.call(lambda: self._load_once(request, load_model, attachments, report)),
                 )
             except BaseException as error:
+                if self._loaded is not None:  # what failed came beside it
+                    raise
                 self._obtained = None  # the file may have gone or been mended: the next request asks again
                 if isinstance(error, Exception):  # a load whose request gave up may go on, and holds what was granted
                     with suppress(CartdeckError):
@@ -104,34 +151,60 @@ class Instance:
         provenance.settings = {"context_size": loaded.context_size, "threads": loaded.threads}
         return loaded
 
-    async def _reserve(
-        self, request: Request, obtained: ObtainedModel, settings: LoadSettings
-    ) -> tuple[list[Header], LoadSettings]:
-        """The model's headers, and the settings with what the host granted memory for."""
-        headers = await asyncio.to_thread(check_model, obtained.path)
+    def _needs_eyes(self, request: Request) -> bool:
+        """Whether a projector is to be looked for: once, and again for a cap that is nothing without one."""
+        takes_one = "projector" in request.definition.arguments and self.projector is None
+        return takes_one and (not self._has_looked or request.alias == "describe-image")
+
+    async def _reserve(self, request: Request, headers: list[Header], attachments: Attachments) -> LoadSettings:
+        """The settings, with what the host granted memory for."""
+        assert self._wanted is not None
+        settings = self._wanted[1]
+        if self._loaded is not None:
+            return settings
         there_is = await reserve_memory(request, 0)
         if there_is is None or there_is.budget_bytes is None or there_is.free_bytes is None:
-            return headers, settings
+            return settings
         can_use_gpu = await asyncio.to_thread(self.owner.call, lambda: import_engine().can_use_gpu())
+        beside = attachments.size_bytes
         plan = plan_memory(
             headers,
             settings,
-            budget_bytes=there_is.budget_bytes,
-            free_bytes=there_is.free_bytes,
+            budget_bytes=there_is.budget_bytes - beside,
+            free_bytes=there_is.free_bytes - beside,
             device_share=device_share(headers[0], settings.gpu_layers, can_use_gpu=can_use_gpu),
         )
-        await reserve_memory(request, plan.size_bytes)
-        return headers, replace(settings, context_limit=plan.context_limit)
+        await reserve_memory(request, plan.size_bytes + beside)
+        return replace(settings, context_limit=plan.context_limit)
 
-    def _load_once(self, request: Request, load_model: Callable[..., LoadedModel], report: LoadReport) -> LoadedModel:
-        """Runs on the owner's thread. A load that ends although its request gave up is kept for the next one."""
+    def _load_once(
+        self, request: Request, load_model: Callable[..., LoadedModel], attachments: Attachments, report: LoadReport
+    ) -> LoadedModel:
+        """Runs on the owner's thread. A load that ends although its request gave up is kept for the next one. With a
+        projector the model is the first half of it."""
+        share = 1.0 if attachments.projector is None else 0.5
 
         def on_progress(fraction: float) -> bool:
-            report(fraction)
+            report(fraction * share)
             return not request.is_cancelled
 
         if self._loaded is None:
-            self._loaded = load_model(on_progress=on_progress)
+            loaded = load_model(on_progress=on_progress)
+            try:
+                apply_adapters(loaded.model, loaded.context, attachments.adapters)
+            except BaseException:
+                loaded.close()
+                raise
+            self._batcher = Batcher(loaded)
+            self._constrainer = Constrainer(self.owner, loaded.model)
+            self.owner.go_on_with(self._batcher.step)
+            self._loaded = loaded
+        if attachments.projector is not None and self.projector is None:
+            report(share)
+            native_log.begin_section()
+            self.projector = Projector(attachments.projector, self._loaded.model, threads=self._loaded.threads)
+            report(1.0)
+        self._has_looked = self._has_looked or "projector" in request.definition.arguments
         return self._loaded
 
 

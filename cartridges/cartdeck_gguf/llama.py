@@ -1,8 +1,8 @@
-"""Owns the calls into llama.cpp: logs, loading a model, a context, decoding, sampling. The one module that imports it.
+"""Owns the way into llama.cpp: its logs, the loading of a model, its vocabulary. The one module that imports it.
 
-It does not know requests, prompts' limits, nor text as it streams. Nothing here is safe for two threads at once: one
-thread owns a model and all that was made from it. The high-level class of llama-cpp-python is not used: it prints,
-points the process's own descriptors elsewhere while it loads, and has no way to show or stop a load.
+It does not know requests, nor what is computed (`context`) and drawn (`sampler`). Nothing here is safe for two threads
+at once: one thread owns a model and all that was made from it. The high-level class of llama-cpp-python is not used: it
+prints, points the process's own descriptors elsewhere while it loads, and has no way to show or stop a load.
 """
 
 # pyright: basic
@@ -10,10 +10,8 @@ points the process's own descriptors elsewhere while it loads, and has no way to
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import llama_cpp
@@ -21,41 +19,25 @@ import numpy
 from llama_cpp import llama_cpp as native
 from llama_cpp import mtmd_cpp
 
-from cartdeck_gguf.abort_flag import AbortFlag
 from cartdeck_gguf.load_failure import load_failure
 from cartdeck_gguf.native_log import NativeLog
-from cartdeck_gguf.sampling import SamplingSettings
+from cartdeck_modelkit.constraint.token_table import TokenTable
 from cartdeck_protocol.errors import Code, failure
 
 NATIVE: Any = native
 """llama.cpp's functions, for the modules that call one which this module has no name for."""
+NUMPY: Any = numpy
+"""Arrays, for the modules that look at what the engine computed."""
 VISION: Any = mtmd_cpp
 """The same of libmtmd, which turns images into embeddings."""
 
 LIBRARY: Final = "llama-cpp-python"
 VERSION: Final = str(llama_cpp.__version__)
-SLICE_TOKENS: Final = 512
-"""How many tokens of a prompt go into one call of the engine."""
 
-PENALTY_WINDOW: Final = 64
-_COLDEST: Final = 1e-5
 _PIECE_BYTES: Final = 256
 _PART_CHARACTERS: Final = 32_768
-_ABORTED: Final = 2
-_NO_ROOM: Final = 1
 
-# The GIL-free question of AbortFlag, as llama.cpp wants it: bool (*)(void *). The low byte of strlen's result is it.
-_ask_flag = ctypes.cast(ctypes.CDLL(None).strlen, native.ggml_abort_callback)
-_never = AbortFlag()
 _log_callbacks: list[object] = []
-
-
-class Decoded(Enum):
-    """How a call of `Context.decode` ended."""
-
-    DONE = "done"
-    ABORTED = "aborted"
-    NO_ROOM = "no room"
 
 
 def begin(log: NativeLog) -> None:
@@ -134,6 +116,11 @@ class Model:
         return bool(native.llama_model_has_decoder(self._model)) and not native.llama_model_has_encoder(self._model)
 
     @property
+    def is_recurrent(self) -> bool:
+        """Whether what was seen is kept in a state that is one whole, in some layers at least."""
+        return bool(native.llama_model_is_recurrent(self._model) or native.llama_model_is_hybrid(self._model))
+
+    @property
     def vocabulary_size(self) -> int:
         return int(native.llama_vocab_n_tokens(self._vocabulary))
 
@@ -164,11 +151,11 @@ class Model:
                 return True
         return False
 
-    def _tokens(self, text: str) -> list[int]:
+    def _tokens(self, text: str, *, reads_special: bool = True) -> list[int]:
         data = text.encode()
         room = len(data) + 16
         tokens = (native.llama_token * room)()
-        count = native.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, True)
+        count = native.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, reads_special)
         if count < 0:
             raise failure(
                 Code.HANDLER_FAILED, f"llama_tokenize gave {count} for {len(data):,} bytes", phase="inference"
@@ -193,140 +180,17 @@ class Model:
             size = native.llama_token_to_piece(self._vocabulary, token, self._buffer, -size, 0, False)
         return self._buffer.raw[:size]
 
+    def token_table(self) -> TokenTable:
+        """The whole vocabulary, for constraints; a tenth of a second for fifty thousand tokens."""
+        everything = range(self.vocabulary_size)
+        return TokenTable(
+            pieces=[self._read_piece(token) for token in everything],
+            special=[token for token in everything if native.llama_vocab_is_control(self._vocabulary, token)],
+            end=[token for token in everything if self.is_end(token)],
+            tokenize=lambda text: self._tokens(text, reads_special=False),
+        )
+
     def close(self) -> None:
         if self._model:
             native.llama_model_free(self._model)
             self._model = None
-
-
-class Context:
-    """One sequence of tokens that a model has seen, and the computation that goes on from it."""
-
-    def __init__(
-        self, model: Model, *, log: NativeLog, context_size: int, threads: int, is_fused: bool = False
-    ) -> None:
-        """`is_fused`: let the engine use its fused attention where it can, else never.
-
-        Raises `OUT_OF_MEMORY` with the engine's last lines when the buffers cannot be had.
-        """
-        params = native.llama_context_default_params()
-        params.n_ctx = context_size
-        params.n_batch = params.n_ubatch = min(SLICE_TOKENS, context_size)
-        params.n_seq_max = 1
-        params.n_threads = params.n_threads_batch = threads
-        if not is_fused:
-            params.flash_attn_type = native.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        self._context: Any = native.llama_init_from_model(model.handle, params)
-        if not self._context:
-            raise failure(
-                Code.OUT_OF_MEMORY,
-                f"{LIBRARY} cannot make a context of {context_size:,} tokens for {model.path.name}; ask for less",
-                phase="load",
-                details={"log": log.tail(), "context_size": context_size},
-            )
-        self._log = log
-        self._memory = native.llama_get_memory(self._context)
-        self._batch = native.llama_batch_init(SLICE_TOKENS, 0, 1)
-        self._vocabulary_size = model.vocabulary_size
-        self._logits_address = 0
-        self._logits = numpy.empty(0, dtype=numpy.float32)
-        for index in range(SLICE_TOKENS):
-            self._batch.n_seq_id[index] = 1
-            self._batch.seq_id[index][0] = 0
-            self._batch.logits[index] = 0
-        self.watch(_never)
-
-    @property
-    def handle(self) -> Any:
-        """The engine's own pointer; None once it is closed."""
-        return self._context
-
-    def watch(self, flag: AbortFlag) -> None:
-        """From now on `flag` gives up a running `decode`. The caller keeps the flag alive until the next `watch`."""
-        self._flag = flag
-        native.llama_set_abort_callback(self._context, _ask_flag, ctypes.c_void_p(flag.address))
-
-    def clear(self) -> None:
-        """Forgets every token: what follows is computed as in a new context."""
-        if self._memory:
-            native.llama_memory_clear(self._memory, True)
-
-    def decode(self, tokens: Sequence[int], position: int) -> Decoded:
-        """Computes `tokens` (at most `SLICE_TOKENS`), the first one at `position`, and the logits after the last.
-
-        Raises `DEVICE_FAULT` with the engine's last lines when the computation fails.
-        """
-        batch, count = self._batch, len(tokens)
-        for index, token in enumerate(tokens):
-            batch.token[index] = token
-            batch.pos[index] = position + index
-        batch.n_tokens = count
-        batch.logits[count - 1] = 1
-        status = native.llama_decode(self._context, batch)
-        batch.logits[count - 1] = 0
-        if status == 0:
-            return Decoded.DONE
-        if status == _ABORTED:
-            return Decoded.ABORTED
-        if status == _NO_ROOM:
-            return Decoded.NO_ROOM
-        raise failure(
-            Code.DEVICE_FAULT,
-            f"{LIBRARY} failed to compute {count} tokens at position {position} (llama_decode gave {status})",
-            phase="inference",
-            details={"log": self._log.tail(), "status": status},
-        )
-
-    def has_finite_logits(self) -> bool:
-        """Whether the last token's logits have a largest one: not with a NaN among them, not when all are -inf.
-
-        Samplers sort by comparing; numbers that do not compare would lead them out of their arrays.
-        """
-        pointer = native.llama_get_logits_ith(self._context, -1)
-        address = ctypes.cast(pointer, ctypes.c_void_p).value or 0
-        if address != self._logits_address:
-            if not address:
-                return False
-            self._logits_address = address
-            self._logits = numpy.ctypeslib.as_array(pointer, shape=(self._vocabulary_size,))
-        return bool(numpy.isfinite(self._logits.max()))
-
-    def close(self) -> None:
-        if self._context:
-            native.llama_batch_free(self._batch)
-            native.llama_free(self._context)
-            self._context = None
-
-
-class Sampler:
-    """Draws tokens by the engine's own chain, in llama-cpp-python's order: penalties, then the likeliest token at
-    temperature 0, else top-k, top-p, min-p, temperature and the dice of `seed`."""
-
-    def __init__(self, settings: SamplingSettings, vocabulary_size: int) -> None:
-        self._chain: Any = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
-        if settings.repeat_penalty != 1.0:
-            penalty = settings.repeat_penalty
-            self._add(native.llama_sampler_init_penalties(vocabulary_size, PENALTY_WINDOW, penalty, 0.0, 0.0))
-        if settings.temperature < _COLDEST:
-            self._add(native.llama_sampler_init_greedy())
-            return
-        self._add(native.llama_sampler_init_top_k(settings.top_k))
-        self._add(native.llama_sampler_init_top_p(settings.top_p, 1))
-        self._add(native.llama_sampler_init_min_p(settings.min_p, 1))
-        self._add(native.llama_sampler_init_temp(settings.temperature))
-        self._add(native.llama_sampler_init_dist(settings.seed))
-
-    def sample(self, context: Context) -> int:
-        """The next token after the last one decoded."""
-        return int(native.llama_sampler_sample(self._chain, context.handle, -1))
-
-    def _add(self, sampler: Any) -> None:
-        native.llama_sampler_chain_add(self._chain, sampler)
-
-    def __enter__(self) -> "Sampler":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        native.llama_sampler_free(self._chain)

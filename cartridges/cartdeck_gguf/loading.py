@@ -24,12 +24,20 @@ from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
     from cartdeck_gguf import llama
+    from cartdeck_gguf.context import Context
+    from cartdeck_gguf.sampler import Sampler
+    from cartdeck_modelkit.constraint import Constraint
 
 ENGINE_LIBRARY: Final = "llama-cpp-python"
 SMALLEST_CONTEXT: Final = 256
 LARGEST_CONTEXT: Final = 16_777_216
 UNKNOWN_CONTEXT: Final = 4096
 """For a model that does not say how many tokens it was made to see."""
+
+CPU_SLICE_TOKENS: Final = 64
+GPU_SLICE_TOKENS: Final = 512
+"""How many tokens of a prompt are computed at a time. A CPU is as fast with few, and a prefix that was seen before is
+taken over up to where a slice ends; a GPU wants many."""
 
 _ALL_LAYERS: Final = 0x7FFF_FFFF
 
@@ -52,7 +60,7 @@ class LoadedModel:
     """A model ready to make texts: to be used by its owner's thread alone."""
 
     model: "llama.Model"
-    context: "llama.Context"
+    context: "Context"
     context_size: int
     threads: int
     device: str
@@ -60,7 +68,8 @@ class LoadedModel:
     vocabulary: Vocabulary
     slice_tokens: int
     engine_version: str
-    new_sampler: Callable[[SamplingSettings], "llama.Sampler"]
+    new_sampler: Callable[[SamplingSettings, int, "Constraint | None"], "Sampler"]
+    """Of a request's settings, a text's seed, and what it is held to."""
 
     def close(self) -> None:
         """Frees the context, then the weights."""
@@ -144,6 +153,9 @@ def load(
     if own is not None and not settings.context_size and context_size < own:
         listener("info", f"the context is {context_size:,} of the model's {own:,} tokens: memory allows no more")
     engine = import_engine()
+    from cartdeck_gguf import context as computing  # noqa: PLC0415 - heavy, as the engine is
+    from cartdeck_gguf import sampler as drawing  # noqa: PLC0415 - heavy, as the engine is
+
     native_log.begin_section(listener)
     can_use_gpu = engine.can_use_gpu()
     layers = _ALL_LAYERS if settings.gpu_layers < 0 else settings.gpu_layers
@@ -160,7 +172,9 @@ def load(
             )
         # A GPU's fused attention is the faster one; a CPU's saves memory alone.
         is_fused = can_use_gpu or context_size > LARGEST_UNFUSED_CONTEXT
-        context = engine.Context(model, log=native_log, context_size=context_size, threads=threads, is_fused=is_fused)
+        context = computing.Context(
+            model, log=native_log, context_size=context_size, threads=threads, is_fused=is_fused
+        )
     except BaseException:
         model.close()
         raise
@@ -172,9 +186,11 @@ def load(
         device="gpu" if can_use_gpu and layers else "cpu",
         dtype=main_tensor_type(count_tensor_types(headers)),
         vocabulary=vocabulary,
-        slice_tokens=min(engine.SLICE_TOKENS, context_size),
+        slice_tokens=GPU_SLICE_TOKENS if can_use_gpu and layers else CPU_SLICE_TOKENS,
         engine_version=engine.VERSION,
-        new_sampler=lambda settings: engine.Sampler(settings, model.vocabulary_size),
+        new_sampler=lambda settings, seed, constraint: drawing.Sampler(
+            settings, model, seed=seed, log=native_log, constraint=constraint
+        ),
     )
 
 

@@ -4,21 +4,49 @@ It does not know how the text is made; it looks at the counts.
 """
 
 import time
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
 
-from cartdeck_gguf.generation import Generation
-from cartdeck_modelkit.owner import Job
-from cartdeck_modelkit.phases import SHORTEST_INTERVAL_S, InferenceReporter
+from cartdeck_gguf.generation import Generation, LogLine, Piece
+from cartdeck_gguf.instance import Instance
+from cartdeck_modelkit.phases import SHORTEST_INTERVAL_S, InferenceReporter, keeping_alive
 from cartdeck_protocol.progress import INFERENCE
 from cartdeck_sdk import Output
 
 
-class GenerationReporter:
-    """Turns the counts of a job and its generation into progress: waiting, reading the prompt, generating."""
+async def follow(instance: Instance, generation: Generation, output: Output) -> AsyncGenerator[Piece]:
+    """Has the texts made; their pieces as they come, several that came at once as one. Progress and the engine's lines
+    are told on the way. Raises what `Instance.generate` raises."""
+    reporter = GenerationReporter(output, generation)
+    async with keeping_alive(reporter.repeat):
+        reporter.report()
+        async for items in instance.generate(generation):
+            reporter.report()
+            for item in items:
+                if isinstance(item, LogLine):
+                    output.log(item.level, item.text)
+            for piece in merged(item for item in items if isinstance(item, Piece)):
+                yield piece
 
-    def __init__(self, output: Output, generation: Generation, job: Job) -> None:
+
+def merged(pieces: Iterable[Piece]) -> list[Piece]:
+    """The same with fewer pieces: those of one text that follow each other become one."""
+    found: list[Piece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if last is None or last.index != piece.index:
+            found.append(piece)
+        else:
+            found[-1] = replace(piece, text=last.text + piece.text, records=[*last.records, *piece.records])
+    return found
+
+
+class GenerationReporter:
+    """Turns the counts of a generation into progress: waiting, reading the prompt, generating."""
+
+    def __init__(self, output: Output, generation: Generation) -> None:
         self._output = output
         self._generation = generation
-        self._job = job
         self._first_position = 0
         self._last: tuple[str, int, int] | None = None
         self._last_s = float("-inf")
@@ -33,7 +61,7 @@ class GenerationReporter:
         self._say(is_repeat=True)
 
     def _say(self, *, is_repeat: bool) -> None:
-        generation, position = self._generation, self._job.position
+        generation, position = self._generation, self._generation.position
         self._first_position = max(self._first_position, position)
         if position:
             done, total = self._first_position - position, self._first_position

@@ -5,9 +5,9 @@ It does not know how a token is drawn.
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cartdeck_protocol.errors import Code, failure
 
@@ -16,11 +16,17 @@ LARGEST_SEED: Final = 0xFFFF_FFFE
 
 MOST_STOPS: Final = 32
 LONGEST_STOP: Final = 1000
+MOST_BIASES: Final = 1024
+LARGEST_BIAS: Final = 100.0
+MOST_TEXTS: Final = 16
+MOST_TOP_LOGPROBS: Final = 20
+
+Argument = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:
-    """How the tokens of one text are drawn, and what ends it."""
+    """How the tokens of one request's texts are drawn, what ends them, and what is told of them."""
 
     max_tokens: int
     temperature: float
@@ -30,15 +36,33 @@ class SamplingSettings:
     repeat_penalty: float
     seed: int
     stop: tuple[str, ...] = ()
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Tokens and what is added to their numbers."""
+    grammar: str | None = None
+    """GBNF."""
+    json_schema: dict[str, Any] | None = None
+    texts: int = 1
+    """How many texts are made of the prompt, the first with the seed, each other one with the next."""
+    logprobs: bool = False
+    top_logprobs: int = 0
+    deterministic: bool = False
 
 
-def read_settings(argument: Callable[[str], Any]) -> SamplingSettings:
+def read_settings(argument: Argument) -> SamplingSettings:
     """The settings from a request, `argument(name)` being its typed values; a seed is drawn when none is given.
 
     Raises `BAD_ARGUMENT` that names the argument, what was found and which range is wanted, whatever the definition
     lets through: no value that llama.cpp does not expect reaches it.
     """
     seed = argument("seed")
+    grammar, schema = argument("grammar") or None, argument("json-schema")
+    if grammar is not None and schema is not None:
+        raise failure(
+            Code.BAD_ARGUMENT, "grammar and json-schema are both given, expected one of them", argument="json-schema"
+        )
+    top_logprobs = _integer("top-logprobs", argument, 0, MOST_TOP_LOGPROBS)
     return SamplingSettings(
         max_tokens=_integer("max-tokens", argument, 1, 2**31 - 1),
         temperature=_number("temperature", argument, 0.0, 100.0),
@@ -48,20 +72,29 @@ def read_settings(argument: Callable[[str], Any]) -> SamplingSettings:
         repeat_penalty=_number("repeat-penalty", argument, 0.01, 100.0),
         seed=secrets.randbelow(LARGEST_SEED + 1) if seed is None else _integer("seed", argument, 0, LARGEST_SEED),
         stop=_stop_texts(argument("stop")),
+        frequency_penalty=_number("frequency-penalty", argument, -2.0, 2.0),
+        presence_penalty=_number("presence-penalty", argument, -2.0, 2.0),
+        logit_bias=_biases(argument("logit-bias")),
+        grammar=grammar,
+        json_schema=schema,
+        texts=_integer("n", argument, 1, MOST_TEXTS),
+        logprobs=bool(argument("logprobs")) or top_logprobs > 0,
+        top_logprobs=top_logprobs,
+        deterministic=bool(argument("deterministic")),
     )
 
 
-def _integer(name: str, argument: Callable[[str], Any], low: int, high: int) -> int:
+def _integer(name: str, argument: Argument, low: int, high: int) -> int:
     value = argument(name)
     if type(value) is not int or not low <= value <= high:
-        raise _refused(name, value, f"a whole number from {low} to {high}")
+        raise _refused(name, repr(value), f"a whole number from {low} to {high}")
     return value
 
 
-def _number(name: str, argument: Callable[[str], Any], low: float, high: float) -> float:
+def _number(name: str, argument: Argument, low: float, high: float) -> float:
     value = argument(name)
     if type(value) not in (int, float) or not math.isfinite(value) or not low <= value <= high:
-        raise _refused(name, value, f"a number from {low:g} to {high:g}")
+        raise _refused(name, repr(value), f"a number from {low:g} to {high:g}")
     return float(value)
 
 
@@ -71,9 +104,30 @@ def _stop_texts(value: Any) -> tuple[str, ...]:
         raise _refused("stop", f"{len(texts)} texts", f"at most {MOST_STOPS}")
     for text in texts:
         if not isinstance(text, str) or not 0 < len(text) <= LONGEST_STOP:
-            raise _refused("stop", text, f"texts of 1 to {LONGEST_STOP} characters")
+            raise _refused("stop", repr(text), f"texts of 1 to {LONGEST_STOP} characters")
     return tuple(dict.fromkeys(texts))
 
 
-def _refused(name: str, found: Any, wanted: str) -> Exception:
-    return failure(Code.BAD_ARGUMENT, f"{name}: found {found!r:.100}, expected {wanted}", argument=name)
+def _biases(value: Any) -> tuple[tuple[int, float], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise _refused("logit-bias", repr(value), 'a record such as {"123": -100}')
+    entries = cast("Mapping[Any, Any]", value)
+    if len(entries) > MOST_BIASES:
+        raise _refused("logit-bias", f"{len(entries)} entries", f"at most {MOST_BIASES}")
+    found: dict[int, float] = {}
+    for key, bias in entries.items():
+        name = str(key)
+        if not (name.isascii() and name.isdigit() and len(name) <= 10):
+            raise _refused("logit-bias", repr(key), "the number of a token")
+        if type(bias) not in (int, float) or not math.isfinite(bias) or abs(bias) > LARGEST_BIAS:
+            raise _refused(
+                "logit-bias", f"{bias!r} for the token {name}", f"a number from {-LARGEST_BIAS:g} to {LARGEST_BIAS:g}"
+            )
+        found[int(name)] = float(bias)
+    return tuple(sorted(found.items()))
+
+
+def _refused(name: str, found: str, wanted: str) -> Exception:
+    return failure(Code.BAD_ARGUMENT, f"{name}: found {found:.100}, expected {wanted}", argument=name)

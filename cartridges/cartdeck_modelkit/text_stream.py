@@ -26,7 +26,18 @@ class TextStream:
         self._prefix_characters = frozenset(character for text in stop for character in text[:-1])
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
+        self._given = 0
         self._stopped_by: str | None = None
+
+    @property
+    def given_characters(self) -> int:
+        """How many characters were given out."""
+        return self._given
+
+    @property
+    def held_characters(self) -> int:
+        """How many characters are known and held back, since they could begin a stop string."""
+        return len(self._held)
 
     @property
     def stopped_by(self) -> str | None:
@@ -35,13 +46,17 @@ class TextStream:
 
     def push(self, data: bytes) -> str:
         """The text that `data` makes certain; "" when it makes none, and always after a stop string."""
-        return self._advance(self._decoder.decode(data))
+        text = self._advance(self._decoder.decode(data))
+        self._given += len(text)
+        return text
 
     def finish(self) -> str:
         """The rest of the text: what was held back, and U+FFFD for a code point that never became whole."""
         text = self._advance(self._decoder.decode(b"", final=True))
         tail, self._held = self._held, ""
-        return text if self._stopped_by is not None else text + tail
+        text = text if self._stopped_by is not None else text + tail
+        self._given += len(text)
+        return text
 
     def _advance(self, text: str) -> str:
         if self._stopped_by is not None or not text:

@@ -210,14 +210,19 @@ def open_model() -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def make_text() -> MakeText:
-    """Has a loaded model make a text: `make_text(model, prompt, max_tokens=…)`."""
-    from cartdeck_gguf.generation import Generation
+    """Has a loaded model make a text, alone and from an empty context: `make_text(model, prompt, max_tokens=…)`."""
+    from cartdeck_gguf.batcher import Batcher
+    from cartdeck_gguf.generation import Generation, Piece
     from cartdeck_gguf.sampling import SamplingSettings
 
     def make(model: Any, prompt: str, **changes: Any) -> Made:
         generation = Generation(prompt, SamplingSettings(**{**SETTINGS, **changes}))
-        pieces: list[str] = []
-        generation.run(model, pieces.append, lambda: None)
+        model.context.clear()
+        batcher, pieces = Batcher(model), []
+        batcher.submit(generation)
+        while batcher.step() == 0:
+            pieces += [item.text for item in generation.delivery.take() if isinstance(item, Piece) and item.text]
+        generation.delivery.raise_error()
         counts = generation.prompt_tokens, generation.completion_tokens
         return Made(pieces, generation.finish_reason, *counts)
 

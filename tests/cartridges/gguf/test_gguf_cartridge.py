@@ -105,12 +105,24 @@ def test_a_seed_gives_the_same_text_again_and_the_one_drawn_is_told(write_gguf: 
     with_engine(use)
 
 
-def test_eight_calls_at_once_are_all_right_and_know_their_place(real_model: Path) -> None:
+def test_eight_calls_at_once_are_computed_together_and_all_right(real_model: Path) -> None:
     async def use(engine: Engine) -> None:
         wanted = arguments_for(real_model, context_size=512)
         await engine.run(CAP, wanted)
         everything = await asyncio.gather(*(events_of(engine, wanted) for _ in range(8)))
         assert {text_of(events) for events in everything} == {" Paris.\n\nThe United States has"}
+        assert any(events[-1].provenance["batched"] for events in everything)
+
+    with_engine(use)
+
+
+def test_calls_that_do_not_fit_the_context_together_wait_and_know_their_place(real_model: Path) -> None:
+    async def use(engine: Engine) -> None:
+        wanted = arguments_for(real_model, context_size=256, max_tokens=120)
+        await engine.run(CAP, wanted)
+        everything = await asyncio.gather(*(events_of(engine, wanted) for _ in range(5)))
+        assert len({text_of(events) for events in everything}) >= 1
+        assert all(isinstance(events[-1], End) for events in everything)
         queued = [event for events in everything for event in events if getattr(event, "phase", None) == "queue"]
         assert any("before this one" in event.message for event in queued)
         assert all(event.fraction == 0.35 for event in queued)
@@ -277,13 +289,14 @@ def test_layers_for_a_gpu_that_is_not_there_are_a_warning_to_the_caller(write_gg
     with_engine(use)
 
 
-def test_tokens_of_a_prompt_are_told_once_they_are_counted(write_gguf: WriteGguf) -> None:
+def test_tokens_of_a_prompt_are_told_once_they_are_counted(real_model: Path) -> None:
     async def use(engine: Engine) -> None:
-        events = await events_of(engine, arguments_for(write_gguf()))
+        events = await events_of(engine, arguments_for(real_model, "word " * 300, context_size=512))
         steps = [event for event in events if isinstance(event, Progress) and event.phase == "prompt"]
         told = [(step.work, step.total) for step in steps]
         assert told
         assert all(work is total is None or (work is not None and 0 <= work <= (total or 0)) for work, total in told)
+        assert told[-1][1] == 301
 
     with_engine(use)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.generation import Generation
 from cartdeck_gguf.sampling import SamplingSettings, read_settings
 from cartdeck_protocol.errors import CartdeckError, Code
@@ -37,16 +38,19 @@ def test_the_likeliest_text_of_a_real_model_is_known(real_model: Path, open_mode
 IN_A_NEW_PROCESS = """
 import json, sys
 from pathlib import Path
+from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.generation import Generation
 from cartdeck_gguf.loading import LoadSettings, check_model, load
 from cartdeck_gguf.sampling import SamplingSettings
 path, prompt, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 wanted = LoadSettings(threads=1, context_size=512)
 model = load(check_model(Path(path)), wanted, listener=lambda *_: None, on_progress=lambda _: True)
-generation, pieces = Generation(prompt, SamplingSettings(**settings)), []
-generation.run(model, pieces.append, lambda: None)
+generation, batcher = Generation(prompt, SamplingSettings(**settings)), Batcher(model)
+batcher.submit(generation)
+while batcher.step() == 0:
+    pass
 model.close()
-print(json.dumps("".join(pieces)))
+print(json.dumps("".join(piece.text for piece in generation.delivery.take())))
 """
 
 
@@ -169,20 +173,22 @@ def test_a_text_is_given_up_in_the_prompt_and_between_tokens(
     generation = Generation("word " * 3000 if after_tokens == 0 else PROMPT, SamplingSettings(**VARYING))
     asked_s: list[float] = []
 
+    batcher = Batcher(model)
+
     def give_up() -> None:
         asked_s.append(time.monotonic())
-        generation.flag.set()
-
-    def say(_: str) -> None:
-        if generation.completion_tokens == after_tokens:
-            give_up()
+        batcher.cancel(generation)
 
     timer = threading.Timer(0.2, give_up)
+    batcher.submit(generation)
     if after_tokens == 0:
         timer.start()
-    error = error_of(lambda: generation.run(model, say, lambda: None))
+    while batcher.step() == 0:
+        if generation.completion_tokens == after_tokens > 0 and not asked_s:
+            give_up()
     elapsed = time.monotonic() - asked_s[0]
     timer.cancel()
+    error = error_of(generation.delivery.raise_error)
     assert error.code is Code.CANCELLED
     assert elapsed < 1.0  # a slice of this prompt takes seconds
     assert generation.finish_reason == "cancelled"
@@ -244,11 +250,26 @@ def test_a_character_without_a_token_is_refused_where_the_engine_would_abort(
         ("stop", [1]),
         ("stop", ["x" * 1001]),
         ("stop", ["x"] * 33),
+        ("frequency-penalty", 2.1),
+        ("presence-penalty", float("-inf")),
+        ("n", 0),
+        ("n", 17),
+        ("top-logprobs", 21),
+        ("top-logprobs", -1),
+        ("logit-bias", {"a": 1}),
+        ("logit-bias", {"1": 101}),
+        ("logit-bias", {"1": float("nan")}),
+        ("logit-bias", {"-1": 0}),
+        ("logit-bias", [1]),
+        ("logit-bias", {str(token): 1 for token in range(1025)}),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named(name: str, value: Any) -> None:
     good = {"max-tokens": 8, "temperature": 0.7, "top-k": 40, "top-p": 0.95, "min-p": 0.05, "repeat-penalty": 1.0}
-    arguments: dict[str, Any] = {**good, "seed": None, "stop": None}
+    arguments: dict[str, Any] = {
+        **good, "frequency-penalty": 0.0, "presence-penalty": 0.0, "n": 1, "logprobs": False, "top-logprobs": 0,
+        "deterministic": False, **dict.fromkeys(("seed", "stop", "logit-bias", "grammar", "json-schema")),
+    }  # fmt: skip
     assert read_settings(arguments.__getitem__).seed < 2**32 - 1
     error = error_of(lambda: read_settings({**arguments, name: value}.__getitem__))
     assert error.code is Code.BAD_ARGUMENT

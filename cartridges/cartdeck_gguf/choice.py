@@ -1,0 +1,101 @@
+"""Owns one text on its way: its tokens drawn one by one, the text they make, what ends it, and what is told of it.
+
+It does not know sequences, nor when its turn comes. Lives on the owner's thread.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from cartdeck_gguf.generation import Generation, Piece, TokenRecord
+from cartdeck_modelkit.provenance import FinishReason
+from cartdeck_modelkit.text_stream import TextStream
+from cartdeck_protocol.errors import Code, failure
+
+if TYPE_CHECKING:
+    from cartdeck_gguf.context import Context
+    from cartdeck_gguf.llama import Model
+    from cartdeck_gguf.logprobs import Scores
+    from cartdeck_gguf.sampler import Sampler
+
+
+class Choice:
+    """The text `index` of a generation."""
+
+    def __init__(self, generation: Generation, index: int, *, model: "Model", sampler: "Sampler") -> None:
+        self.generation = generation
+        self.index = index
+        self.finish_reason: FinishReason | None = None
+        self._model = model
+        self._sampler = sampler
+        self._stream = TextStream(generation.settings.stop)
+        self._tokens = 0
+        self._held: list[tuple[int, TokenRecord]] = []
+
+    def draw(self, context: "Context", row: int) -> int | None:
+        """Draws the next token from that row of what was computed; None when the text has its end.
+
+        Raises `NON_FINITE_OUTPUT`, and what `Sampler.sample` raises.
+        """
+        generation, settings = self.generation, self.generation.settings
+        scores = self._sampler.scores(context, row, settings.top_logprobs) if settings.logprobs else None
+        token = self._sampler.sample(context, row)
+        if token is None:
+            raise failure(
+                Code.NON_FINITE_OUTPUT,
+                f"{self._model.path.name} gave numbers that are not finite after {self._tokens} tokens; "
+                "its file may be damaged",
+                phase="inference",
+            )
+        if generation.first_token_s is None and generation.started_s is not None:
+            generation.first_token_s = time.monotonic() - generation.started_s
+        if self._model.is_end(token):
+            return self.finish("stop")
+        self._tokens += 1
+        generation.completion_tokens += 1
+        self._take(token, scores)
+        if self._stream.stopped_by is not None or self._sampler.is_complete:
+            return self.finish("stop")
+        if self._tokens >= generation.max_tokens:
+            return self.finish("length")
+        return token
+
+    def _take(self, token: int, scores: "Scores | None") -> None:
+        stream, data = self._stream, self._model.piece(token)
+        start = stream.given_characters + stream.held_characters
+        text = stream.push(data)
+        if scores is not None:
+            self._held.append((start, self._record(token, data, scores)))
+        records = self._release() if not stream.held_characters else []
+        if text or records:
+            self.generation.delivery.put(Piece(index=self.index, text=text, records=records), len(text) + 1)
+        else:
+            self.generation.delivery.touch()
+
+    def finish(self, reason: FinishReason) -> None:
+        """Ends the text: what was held back is given out."""
+        text = self._stream.finish()
+        self.finish_reason = reason
+        records = self._release()
+        piece = Piece(index=self.index, text=text, records=records, finish_reason=reason)
+        self.generation.delivery.put(piece, len(text) + 1)
+
+    def _release(self) -> list[TokenRecord]:
+        """The records that may be told: none of a token that lies in a stop string."""
+        held, self._held = self._held, []
+        if self._stream.stopped_by is None:
+            return [record for _, record in held]
+        return [record for start, record in held if start < self._stream.given_characters]
+
+    def _record(self, token: int, data: bytes, scores: "Scores") -> TokenRecord:
+        def text_of(one: int) -> str:
+            return self._model.piece(one).decode("utf-8", errors="replace")
+
+        top = tuple((one, text_of(one), logprob) for one, logprob in scores.top)
+        return TokenRecord(id=token, data=data, logprob=scores.of(token), top=top)
+
+    def close(self) -> None:
+        self._sampler.close()
+
+    def __repr__(self) -> str:
+        shown: dict[str, Any] = {"index": self.index, "tokens": self._tokens, "finish_reason": self.finish_reason}
+        return f"Choice({shown})"

@@ -1,0 +1,196 @@
+"""Owns the engine's context: a batch of tokens of several sequences, their computation, the numbers after them, and
+which tokens each sequence has seen.
+
+It does not know requests, nor why a sequence is computed. Imported like `llama`: on the owner's thread, at a load.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, Final
+
+from cartdeck_gguf.abort_flag import AbortFlag
+from cartdeck_gguf.llama import LIBRARY, NATIVE, NUMPY, Model
+from cartdeck_gguf.native_log import NativeLog
+from cartdeck_protocol.errors import Code, failure
+
+BATCH_TOKENS: Final = 512
+"""How many tokens one call of the engine takes at most, of all sequences together."""
+
+MOST_SEQUENCES: Final = 64
+MOST_RECURRENT_SEQUENCES: Final = 4
+"""A recurrent model keeps a state for each sequence that there may be, whether it is used or not."""
+
+_ABORTED: Final = 2
+_NO_ROOM: Final = 1
+
+# The GIL-free question of AbortFlag, as llama.cpp wants it: bool (*)(void *). The low byte of strlen's result is it.
+_ask_flag: Any = ctypes.cast(ctypes.CDLL(None).strlen, NATIVE.ggml_abort_callback)
+
+
+class Decoded(Enum):
+    """How a call of `Context.compute` ended."""
+
+    DONE = "done"
+    ABORTED = "aborted"
+    NO_ROOM = "no room"
+
+
+class Context:
+    """The tokens that a model has seen, by sequence, and the computation that goes on from them.
+
+    All sequences share `context_size` cells, one a token; a cell that two sequences share counts once.
+    """
+
+    def __init__(
+        self, model: Model, *, log: NativeLog, context_size: int, threads: int, is_fused: bool = False
+    ) -> None:
+        """`is_fused`: let the engine use its fused attention where it can, else never.
+
+        Raises `OUT_OF_MEMORY` with the engine's last lines when the buffers cannot be had.
+        """
+        self.sequences = MOST_RECURRENT_SEQUENCES if model.is_recurrent else MOST_SEQUENCES
+        self.flag = AbortFlag()
+        """Set from any thread, it gives up a running `compute`; cleared by whoever computes."""
+        params = NATIVE.llama_context_default_params()
+        params.n_ctx = context_size
+        params.n_batch = params.n_ubatch = min(BATCH_TOKENS, context_size)
+        params.n_seq_max = self.sequences
+        params.kv_unified = True
+        params.n_threads = params.n_threads_batch = threads
+        if not is_fused:
+            params.flash_attn_type = NATIVE.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        self._context: Any = NATIVE.llama_init_from_model(model.handle, params)
+        if not self._context:
+            raise failure(
+                Code.OUT_OF_MEMORY,
+                f"{LIBRARY} cannot make a context of {context_size:,} tokens for {model.path.name}; ask for less",
+                phase="load",
+                details={"log": log.tail(), "context_size": context_size},
+            )
+        self._log = log
+        self._memory: Any = NATIVE.llama_get_memory(self._context)
+        self._vocabulary_size = model.vocabulary_size
+        self._views: dict[int, Any] = {}
+        self.is_divisible = not model.is_recurrent
+        """Whether a sequence can be copied or forgotten in part: the state of a recurrent model is one whole."""
+        self._make_batch()
+        NATIVE.llama_set_abort_callback(self._context, _ask_flag, ctypes.c_void_p(self.flag.address))
+
+    def _make_batch(self) -> None:
+        size = BATCH_TOKENS
+        self._tokens, self._positions = NUMPY.zeros(size, NUMPY.int32), NUMPY.zeros(size, NUMPY.int32)
+        self._wants = NUMPY.zeros(size, NUMPY.int8)
+        self._sequence_ids, self._ones = NUMPY.zeros(size, NUMPY.int32), NUMPY.ones(size, NUMPY.int32)
+        first: int = self._sequence_ids.ctypes.data
+        self._pointers: Any = (ctypes.c_void_p * size)(*(first + 4 * index for index in range(size)))
+        batch: Any = NATIVE.llama_batch()
+        for name, array in (("token", self._tokens), ("pos", self._positions), ("n_seq_id", self._ones)):
+            setattr(batch, name, ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_int32)))
+        batch.logits = ctypes.cast(self._wants.ctypes.data, ctypes.POINTER(ctypes.c_int8))
+        batch.seq_id = ctypes.cast(self._pointers, ctypes.POINTER(ctypes.POINTER(ctypes.c_int32)))
+        batch.n_tokens = 0
+        self._batch, self._count = batch, 0
+
+    @property
+    def handle(self) -> Any:
+        """The engine's own pointer; None once it is closed."""
+        return self._context
+
+    @property
+    def room(self) -> int:
+        """How many more tokens the batch takes."""
+        return BATCH_TOKENS - self._count
+
+    def start_batch(self) -> None:
+        """Empties the batch."""
+        self._wants[: self._count] = 0
+        self._count = 0
+
+    def add(self, sequence: int, tokens: Sequence[int], position: int) -> int:
+        """Puts tokens of a sequence into the batch, the first one at `position`; at most `room`. The answer is the row
+        under which the logits after the last of them are found once it is computed."""
+        start, end = self._count, self._count + len(tokens)
+        if end == start + 1:
+            self._tokens[start], self._positions[start], self._sequence_ids[start] = tokens[0], position, sequence
+        else:
+            self._tokens[start:end] = tokens
+            self._positions[start:end] = NUMPY.arange(position, position + len(tokens), dtype=NUMPY.int32)
+            self._sequence_ids[start:end] = sequence
+        self._wants[end - 1] = 1
+        self._count = end
+        return end - 1
+
+    def compute(self) -> Decoded:
+        """Computes the batch. Nothing of it is remembered unless it is `DONE`.
+
+        Raises `DEVICE_FAULT` with the engine's last lines when the computation fails.
+        """
+        self._batch.n_tokens = self._count
+        status = NATIVE.llama_decode(self._context, self._batch)
+        if status == 0:
+            return Decoded.DONE
+        if status == _ABORTED:
+            return Decoded.ABORTED
+        if status == _NO_ROOM:
+            return Decoded.NO_ROOM
+        raise failure(
+            Code.DEVICE_FAULT,
+            f"{LIBRARY} failed to compute {self._count} tokens (llama_decode gave {status})",
+            phase="inference",
+            details={"log": self._log.tail(), "status": status},
+        )
+
+    def logits(self, row: int) -> Any:
+        """The float32 numbers after the token in that row of the batch, one a token of the vocabulary, as the engine
+        holds them: they may be changed, and are gone with the next `compute`. None when there are none."""
+        pointer = NATIVE.llama_get_logits_ith(self._context, row)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+        view = self._views.get(address)
+        if view is None and address:
+            if len(self._views) > BATCH_TOKENS:
+                self._views.clear()
+            view = self._views[address] = NUMPY.ctypeslib.as_array(pointer, shape=(self._vocabulary_size,))
+        return view
+
+    # what sequences have seen
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Makes an empty sequence share the first `length` tokens of another."""
+        NATIVE.llama_memory_seq_cp(self._memory, source, target, 0, length)
+
+    def forget(self, sequence: int, start: int = 0) -> None:
+        """Has a sequence forget its tokens from `start` on; all of them, of one that is no longer used."""
+        if self._memory:
+            NATIVE.llama_memory_seq_rm(self._memory, sequence, start or -1, -1)
+
+    def is_whole(self, sequence: int, length: int) -> bool:
+        """Whether the cells of all `length` tokens are there: a sliding window drops the oldest."""
+        first: int = NATIVE.llama_memory_seq_pos_min(self._memory, sequence)
+        last: int = NATIVE.llama_memory_seq_pos_max(self._memory, sequence)
+        return first == 0 and last == length - 1
+
+    def save(self, sequence: int) -> Any:
+        """What the sequence has seen, as bytes (an array of uint8) that `restore` takes; None when it cannot be had."""
+        size: int = NATIVE.llama_state_seq_get_size(self._context, sequence)
+        state = NUMPY.empty(size, NUMPY.uint8)
+        pointer = ctypes.cast(state.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
+        return (
+            state if size and NATIVE.llama_state_seq_get_data(self._context, pointer, size, sequence) == size else None
+        )
+
+    def restore(self, sequence: int, state: Any) -> bool:
+        """Gives an empty sequence what `save` took; False, and it is empty, when there is no room."""
+        pointer = ctypes.cast(state.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
+        return bool(NATIVE.llama_state_seq_set_data(self._context, pointer, len(state), sequence))
+
+    def clear(self) -> None:
+        """Forgets every token of every sequence."""
+        if self._memory:
+            NATIVE.llama_memory_clear(self._memory, True)
+
+    def close(self) -> None:
+        if self._context:
+            self._views.clear()
+            NATIVE.llama_free(self._context)
+            self._context = None

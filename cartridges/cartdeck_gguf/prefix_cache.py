@@ -1,0 +1,147 @@
+"""Owns what is kept of texts that are over: which tokens were seen, where their traces are, and which of them a new
+prompt can begin with.
+
+It does not know requests. A text that is over stays in the context's cells until another comes; then it is put into
+memory, up to a budget, the one that was used least lately is dropped first.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from cartdeck_gguf.context import Context
+
+PARKED_BYTES: Final = 256 * 1024 * 1024
+"""How much memory the parked traces take at most, all together."""
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """Tokens that were computed one after another, the first `exact` of them in whole slices that nothing else was
+    computed with: they are, bit for bit, what computing them again would give."""
+
+    tokens: list[int]
+    exact: int = 0
+    sequence: int = -1
+    """Where it is in the context; -1 when it is not."""
+    state: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The first `length` tokens of a prompt, to be had from a trace."""
+
+    trace: Trace
+    length: int
+
+
+class PrefixCache:
+    """The traces of texts that are over. Each one in the context has a sequence there until it is taken from here."""
+
+    def __init__(self, context: "Context", *, slice_tokens: int, parked_bytes: int = PARKED_BYTES) -> None:
+        self._context = context
+        self._slice = slice_tokens
+        self._budget = parked_bytes
+        self._resident: list[Trace] = []
+        self._parked: list[Trace] = []
+
+    @property
+    def resident_count(self) -> int:
+        """How many sequences of the context it has."""
+        return len(self._resident)
+
+    @property
+    def parked_bytes(self) -> int:
+        return sum(len(trace.state) for trace in self._parked)
+
+    def find(self, tokens: Sequence[int], live: Iterable[Trace], *, is_exact: bool) -> Match | None:
+        """The longest beginning of a prompt that a trace has, in the context, in memory or being computed (`live`).
+
+        The last token is never among it: its numbers are wanted. It ends where a slice does when the trace is exact so
+        far, so that what follows is computed as if all was; else `is_exact` takes no more than that, and anyone else
+        takes all there is.
+        """
+        best: Match | None = None
+        for trace in (*live, *self._resident, *reversed(self._parked)):
+            length = self._usable(trace, tokens, is_exact=is_exact)
+            if length and (best is None or length > best.length):
+                best = Match(trace, length)
+        return best
+
+    def _usable(self, trace: Trace, tokens: Sequence[int], *, is_exact: bool) -> int:
+        length = min(common_length(trace.tokens, tokens), len(tokens) - 1)
+        whole = length - length % self._slice
+        if whole <= trace.exact:
+            return whole
+        return trace.exact if is_exact else length
+
+    def use(self, trace: Trace, length: int, sequence: int) -> bool:
+        """Gives an empty sequence the first `length` tokens of a trace. False, and it is empty, when that cannot be."""
+        context = self._context
+        if trace.sequence >= 0:
+            context.copy(trace.sequence, sequence, length)
+        else:
+            if not context.restore(sequence, trace.state):
+                context.forget(sequence)
+                return False
+            context.forget(sequence, length)
+            self._parked.remove(trace)
+            self._parked.append(trace)  # used most lately
+        if context.is_whole(sequence, length):
+            return True
+        context.forget(sequence)
+        return False
+
+    def keep(self, trace: Trace) -> bool:
+        """Takes a text that is over, its sequence with it. False for one that another trace has, but for less than a
+        slice: its sequence is to be freed."""
+        if any(self._covers(other, trace) for other in (*self._resident, *self._parked)):
+            return False
+        self._resident.append(trace)
+        return True
+
+    def park(self, live: Sequence[Trace] = ()) -> list[int]:
+        """Moves every trace out of the context, those worth it into memory: not a short one, nor one that a live text
+        goes on from. The sequences that are free now."""
+        freed: list[int] = []
+        for trace in self._resident:
+            if len(trace.tokens) >= self._slice and not any(self._covers(other, trace) for other in live):
+                trace.state = self._context.save(trace.sequence)
+            freed.append(trace.sequence)
+            self._context.forget(trace.sequence)
+            trace.sequence = -1
+            if trace.state is not None:
+                self._put(trace)
+        self._resident.clear()
+        return freed
+
+    def drop(self) -> list[int]:
+        """Forgets every trace in the context; the sequences that are free now."""
+        freed = [trace.sequence for trace in self._resident]
+        for sequence in freed:
+            self._context.forget(sequence)
+        self._resident.clear()
+        return freed
+
+    def _covers(self, other: Trace, trace: Trace) -> bool:
+        return common_length(other.tokens, trace.tokens) > len(trace.tokens) - self._slice
+
+    def _put(self, trace: Trace) -> None:
+        longer = trace.tokens
+        self._parked = [one for one in self._parked if common_length(one.tokens, longer) < len(one.tokens)]
+        self._parked.append(trace)
+        while self._parked and self.parked_bytes > self._budget:
+            del self._parked[0]
+
+
+def common_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens two lists begin with alike; by halves, each compared as a whole."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
