@@ -17,7 +17,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -75,18 +75,17 @@ class Part:
         with self._lock:
             return self._spans.gaps(self.size or 0, longest=longest)
 
-    def write(self, at: int, pieces: Sequence[bytes]) -> int:
-        """Put `pieces`, one after another, at the position `at`; return the position behind. Raises OSError."""
+    def write(self, at: int, piece: bytes | memoryview) -> int:
+        """Put `piece` at the position `at`; return the position behind it. Raises OSError."""
         end = at
+        rest = memoryview(piece)
         with self._lock:  # also around the writing: a thread that is late must not write in what bears the number next
             if self._is_closed:
                 raise OSError(errno.EBADF, "the part is closed")
-            for piece in pieces:
-                rest = memoryview(piece)
-                while rest:
-                    count = os.pwrite(self._content, rest, end)
-                    rest = rest[count:]
-                    end += count
+            while rest:
+                count = os.pwrite(self._content, rest, end)
+                rest = rest[count:]
+                end += count
             self._spans.add(at, end)
             is_far = self._spans.size - self._saved >= min(SAVE_STEP_BYTES, (self.size or 0) // 200)
             if is_far or time.monotonic() - self._saved_s >= SAVE_STEP_S:

@@ -8,7 +8,7 @@ import errno
 import os
 import secrets
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,13 +44,12 @@ class SmallPart:
         del longest
         return [(self.done, self.size)] if self.size is not None and self.done < self.size else []
 
-    def write(self, at: int, pieces: Sequence[bytes]) -> int:
-        """Put `pieces` behind what is there, where `at` must be; return the position behind. Raises OSError."""
+    def write(self, at: int, piece: bytes | memoryview) -> int:
+        """Put `piece` behind what is there, where `at` must be; return the position behind. Raises OSError."""
         with self._lock:
             if self._is_closed or at != len(self._content):
                 raise OSError(errno.EBADF, "the part is closed, or begun anew")
-            for piece in pieces:
-                self._content += piece
+            self._content += piece
             return len(self._content)
 
     def read_into(self, buffer: memoryview, at: int) -> int:

@@ -17,7 +17,6 @@ from cartdeck_models.hub.patience import Patience
 from cartdeck_models.hub.refusal import PHASE, Asked
 from cartdeck_models.task import Advance, Task
 
-WRITE_BYTES = 256 * 1024
 STEP_BYTES = 32 * 1024 * 1024
 WATCH_S = 0.1
 END_LIMIT_S = 2.0
@@ -37,7 +36,7 @@ class Target(Protocol):
 
     def gaps(self, longest: int) -> list[tuple[int, int]]: ...
 
-    def write(self, at: int, pieces: list[bytes]) -> int: ...
+    def write(self, at: int, piece: bytes | memoryview) -> int: ...
 
     def read_into(self, buffer: memoryview, at: int) -> int: ...
 
@@ -218,33 +217,19 @@ class Transfer:
             self._take(body, step, patience, end=body.size if step.end is None else step.end)
 
     def _take(self, body: Body, step: _Step, patience: Patience, *, end: int | None = None) -> None:
-        """Write what comes, in steps of 256 KiB; what came is written also when the connection breaks.
-
-        An answer that ends where it should is read to its end: only then may its connection serve the next one.
-        """
+        """Write what comes, at most 256 KiB at once; what came is written also when the connection breaks."""
         end = step.end if end is None else end
-        is_exact = body.end is not None and body.end == end
-        pieces: list[bytes] = []
-        held = 0
-        try:
-            for piece in body.pieces():
-                if self._stopped.is_set():
-                    return
-                pieces.append(piece if end is None else piece[: end - step.at - held])
-                held += len(pieces[-1])
-                if held >= WRITE_BYTES:
-                    full, pieces, held = pieces, [], 0
-                    self._write(step, full, patience)
-                if end is not None and step.at + held >= end and not is_exact:
-                    break
-        finally:
-            if held and not self._stopped.is_set():
-                self._write(step, pieces, patience)
+        for piece in body.pieces():
+            if self._stopped.is_set():
+                return
+            self._write(step, piece if end is None else piece[: end - step.at], patience)
+            if end is not None and step.at >= end:
+                break
         if end is not None and step.at < end and not self._stopped.is_set():
             raise BrokenError(self._wanted.asked.host, "the connection was cut", was_made=True)
 
-    def _write(self, step: _Step, pieces: list[bytes], patience: Patience) -> None:
-        step.at = self._target.write(step.at, pieces)
+    def _write(self, step: _Step, piece: bytes | memoryview, patience: Patience) -> None:
+        step.at = self._target.write(step.at, piece)
         patience.work = self._target.done
         self._note = None
         if patience.work > self._furthest:

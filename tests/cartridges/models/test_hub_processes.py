@@ -107,15 +107,17 @@ def test_killed_transfers_leave_no_more_from_run_to_run(hub, file, start, desk) 
 
 
 def test_two_processes_fetch_one_file_once_and_the_second_says_that_it_waits(hub, file, start, desk) -> None:
-    file.rate_bytes_s = 2_000_000
+    file.rate_bytes_s = 100_000
     first = start()
     assert hub.started.wait(LIMIT_S)
     second = start()
+    waiting = next(line for line in second.stdout if line.startswith("waiting_for_lock"))
+    file.rate_bytes_s = 0
     first_lines, second_lines = finish(first), finish(second)
 
     assert first_lines[-1] == second_lines[-1]
     assert len(gets(hub)) == 1
-    assert f"process {first.pid}" in next(line for line in second_lines if line.startswith("waiting_for_lock"))
+    assert f"process {first.pid}" in waiting
 
 
 def test_where_locks_do_nothing_both_fetch_and_neither_harms_the_other(hub, start, desk) -> None:
@@ -161,7 +163,7 @@ def test_two_specs_that_share_a_file_share_its_transfer(hub, desk, fake_hub) -> 
 
 
 def test_a_caller_that_cancels_leaves_the_others_their_transfer(hub, file, desk) -> None:
-    file.rate_bytes_s = 2_000_000
+    file.rate_bytes_s = 1_000_000
     library = desk.library()
     leaves = threading.Event()
     outcomes: list[CartdeckError] = []
