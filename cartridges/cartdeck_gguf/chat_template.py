@@ -1,0 +1,119 @@
+"""Owns a model's chat template: from messages to the one text that the model was trained to go on from.
+
+It does not know models nor tokens. A template comes with a model from anywhere, so it runs in jinja2's immutable
+sandbox, which reaches no attribute of Python's own and changes nothing it was given.
+"""
+
+import json
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+LONGEST_TEMPLATE_CHARACTERS: Final = 1_000_000
+_PROBE: Final = "a text to be found again"
+
+
+class _Refusal(Exception):
+    """What a template says by `raise_exception` of a dialogue that it does not take."""
+
+
+class _GenerationBlock(Extension):
+    """`{% generation %} … {% endgeneration %}`, with which some templates mark what is trained on: text like any."""
+
+    tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
+
+
+class ChatTemplate:
+    """A compiled template. `takes_tools` says whether it knows tools, `source` what it was made of."""
+
+    def __init__(self, source: str, *, bos: str = "", eos: str = "") -> None:
+        """`bos` and `eos` are the texts of the model's tokens for the beginning and the end of a text.
+
+        Raises `UNSUPPORTED` for a template that cannot be compiled.
+        """
+        self.source = source
+        self._tokens = {"bos_token": bos, "eos_token": eos}
+        if len(source) > LONGEST_TEMPLATE_CHARACTERS:
+            raise _unusable(f"it has {len(source):,} characters")
+        environment = _new_environment()
+        try:
+            self._template = environment.from_string(source)
+            self.takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
+        except TemplateSyntaxError as error:
+            raise _unusable(f"line {error.lineno}: {error.message}") from error
+        except (TemplateError, RecursionError, MemoryError) as error:
+            raise _unusable(str(error) or type(error).__name__) from error
+        self._wants_parts = self._finds_parts_alone()
+
+    def render(self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]] | None = None) -> str:
+        """The text of the dialogue, up to where the model's answer begins.
+
+        Raises `BAD_ARGUMENT` with the template's own words for a dialogue that it refuses, `UNSUPPORTED` for a template
+        that fails otherwise.
+        """
+        if self._wants_parts:
+            messages = [_with_parts(message) for message in messages]
+        try:
+            return self._render(messages, tools)
+        except _Refusal as refusal:
+            message = f"the model's chat template refuses this dialogue: {str(refusal)[:300]}"
+            raise failure(Code.BAD_ARGUMENT, message, argument="messages", phase="inference") from None
+        except Exception as error:  # a template may fail in any way that an expression can
+            raise _unusable(f"{type(error).__name__}: {error}") from error
+
+    def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        return self._template.render(messages=messages, tools=tools or None, add_generation_prompt=True, **self._tokens)
+
+    def _finds_parts_alone(self) -> bool:
+        """Whether the template shows a text only where it comes as a list of parts."""
+        message: dict[str, Any] = {"role": "user", "content": _PROBE}
+
+        def shows(one: dict[str, Any]) -> bool:
+            try:
+                return _PROBE in self._render([one], None)
+            except Exception:  # as above; what is wrong is said when a dialogue is rendered
+                return False
+
+        return not shows(message) and shows(_with_parts(message))
+
+
+def _with_parts(message: dict[str, Any]) -> dict[str, Any]:
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
+
+
+def _new_environment() -> ImmutableSandboxedEnvironment:
+    environment: Any = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
+    """JSON as models were trained on it: without the marks that make it safe in a web page."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=str, sort_keys=bool(options.get("sort_keys")))
+
+
+def _raise_exception(message: Any) -> NoReturn:
+    raise _Refusal(str(message))
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
+
+
+def _unusable(why: str) -> CartdeckError:
+    message = f"the model's chat template cannot be used: {why[:300]}; chat-template takes another one"
+    return failure(Code.UNSUPPORTED, message, argument="chat-template", phase="inference")
