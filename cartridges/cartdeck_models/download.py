@@ -37,6 +37,8 @@ async def download(request: Request, output: Output) -> None:
         with models.board(spec) as seat:
             async with files_told(seat, output, is_wanted=request["per-file"]):
                 found = await _stay_to_the_end(seat, request, output)
+    if found.note is not None:
+        output.log("warning", found.note)
     await output.write(str(found.path))
     await output.stream("details").write(found.to_json())
 

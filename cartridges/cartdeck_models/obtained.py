@@ -22,7 +22,7 @@ class Obtained:
     """A model that is here: `path` is absolute, a file or a folder; `revision` and `sha256` are None where unknown.
 
     `source` is `local`, `package`, `pypi` or `hub`. `resumed_bytes` counts bytes of an earlier, broken-off fetch that
-    were used again.
+    were used again. `note` is what the caller should know, as that the model does not fit in memory.
     """
 
     path: Path
@@ -31,6 +31,7 @@ class Obtained:
     revision: str | None = None
     sha256: str | None = None
     resumed_bytes: int = 0
+    note: str | None = None
 
     def to_json(self) -> bytes:
         """The record of the output `details`."""
@@ -42,5 +43,6 @@ class Obtained:
             "revision": self.revision,
             "sha256": self.sha256,
             "resumed_bytes": self.resumed_bytes,
+            "note": self.note,
         }
         return json.dumps(plain, ensure_ascii=False).encode("utf-8", "surrogateescape")

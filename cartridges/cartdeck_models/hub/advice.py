@@ -19,6 +19,8 @@ from cartdeck_protocol.errors import CartdeckError, Code
 MOST_HEADERS: Final = 8
 """So many headers are read for one answer. The quantizations of one model share theirs but for the tensors' types."""
 
+_UNREADABLE: Final = (Code.BAD_MODEL_FILE, Code.MODEL_TRUNCATED, Code.UNSUPPORTED_ARCHITECTURE, Code.UNSUPPORTED)
+
 
 @dataclass(frozen=True)  # without slots: Python 3.11 cannot make a frozen generic that has them as Listing[X](…)
 class Listing(Generic[F]):
@@ -133,10 +135,11 @@ def _missing_bytes(listing: Listing[F], files: Iterable[F]) -> int:
 
 
 def _tolerant(read: Callable[[], Growth | None]) -> Growth | None:
-    """What `read` gives; None for a file that is no model, so that one bad file does not hide the others."""
+    """What `read` gives; None for a file that is no model, so that one bad file does not hide the others, and for a hub
+    that gives no parts of a file."""
     try:
         return read()
     except CartdeckError as error:
-        if error.code in (Code.BAD_MODEL_FILE, Code.MODEL_TRUNCATED, Code.UNSUPPORTED_ARCHITECTURE):
+        if error.code in _UNREADABLE:
             return None
         raise

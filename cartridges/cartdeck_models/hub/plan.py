@@ -17,10 +17,11 @@ DEFAULT_REVISION = "main"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The files of `choice` at `commit`."""
+    """The files of `choice` at `commit`; `note` is what the caller should know of them."""
 
     commit: str
     choice: Choice[RepositoryFile]
+    note: str | None = None
 
 
 def plan_from_cache(spec: HubSpec, commit: str, cache: HubCache) -> Plan | None:

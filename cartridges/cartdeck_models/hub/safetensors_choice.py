@@ -45,7 +45,8 @@ def companions(group: WeightFiles[F], files: Sequence[F]) -> list[F]:
     chosen = [file for file in beside if _is_companion(file.path, group)]
     if any(last_part(file.path) == MODULES for file in chosen):
         chosen += [file for file in files if _is_module_part(file.path, folder)]
-    return sorted((file for file in chosen if file not in group.files), key=lambda file: file.path)
+    by_path = {file.path: file for file in chosen if not is_weights(file.path) or file not in group.files}
+    return [by_path[path] for path in sorted(by_path)]
 
 
 def _is_companion(path: str, group: WeightFiles[Any]) -> bool:

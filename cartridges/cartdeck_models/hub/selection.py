@@ -64,8 +64,7 @@ def choose_files(
     BAD_ARGUMENT with `candidates` for a choice that is ambiguous, UNSAFE_WEIGHTS for formats that run code,
     MISSING_SHARD for a split model that is not whole.
     """
-    excluded = [file for file in files if matches(file.path, spec.exclude)]
-    left = [file for file in files if file not in excluded]
+    left = [file for file in files if not matches(file.path, spec.exclude)]
     safe = [file for file in left if not is_unsafe(file.path)]
     included = [file for file in safe if matches(file.path, spec.include)]
     if spec.file is not None:
@@ -76,8 +75,8 @@ def choose_files(
         choice = _default(spec, left=left, safe=safe, quantization=quantization)
     if wants_projector:
         choice = _with_projector(spec, choice, safe)
-    more = [file for file in included if file not in choice.files]
-    return _replaced(choice, more)
+    chosen = {file.path for file in choice.files}
+    return _replaced(choice, [file for file in included if file.path not in chosen])
 
 
 def gguf_candidates(files: Sequence[F], spec: HubSpec) -> list[WeightFiles[F]]:
@@ -202,7 +201,8 @@ def _included(spec: HubSpec, included: list[F], left: Sequence[F]) -> Choice[F]:
     if len(groups) == 1 and not any(is_weights(file.path) for file in included):
         chosen = _of_group(spec, groups[0])
         projector = best_projector(included)
-        more = [file for file in included if file not in chosen.files]
+        parts = {file.path for file in chosen.files}
+        more = [file for file in included if file.path not in parts]
         return Choice((*chosen.files, *more), chosen.main, "", chosen.quantization, projector)
     if len(included) == 1:
         return Choice(tuple(included), included[0])

