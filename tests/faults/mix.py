@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from random import Random
 from typing import Any, Final
@@ -19,6 +19,8 @@ CLIENTS: Final = 12
 LIMIT_S: Final = 60.0
 """No call takes longer: each ends by itself, by a fault, or by its own limit."""
 CALL_S: Final = 20.0
+WIRE: Final = {"max_item_bytes": 100_000, "backlog_bytes": 1 << 20}
+"""Items that do not end are seen soon, and output that waits is in the file more often than not."""
 EXPECTED: Final = {
     Code.ABORTED, Code.CANCELLED, Code.CARTRIDGE_DIED, Code.CREDIT_VIOLATION, Code.FRAME_TOO_LARGE,
     Code.HANDLER_FAILED, Code.PROTOCOL_VIOLATION, Code.START_FAILED, Code.TIMED_OUT,
@@ -53,7 +55,9 @@ class Client:
             if error.code not in EXPECTED:
                 self.unexpected.append(f"{deed.__name__}: {error}")
 
-    async def _read(self, call: Call, *, pause_s: float = 0.0) -> int:
+    async def _read(
+        self, call: Call, *, pause_s: float = 0.0, look: Callable[[int, bytes], bool] = lambda _at, _piece: True
+    ) -> int:
         """All events of a call; the bytes that came. One end, last and once, and no progress that falls."""
         size, ends, fraction = 0, 0, 0.0
         error: CartdeckError | None = None
@@ -62,6 +66,7 @@ class Client:
                 for event in events:
                     assert not ends, "an event behind the end"
                     if isinstance(event, Data):
+                        assert look(size, event.value), "other bytes than were sent"
                         size += len(event.value)
                     elif isinstance(event, Progress) and event.fraction is not None:
                         assert event.fraction >= fraction, "progress fell"
@@ -95,7 +100,7 @@ class Client:
     async def read_slowly(self) -> None:
         count = self.random.choice([4, 20])
         async with self.engine.call("emit", {"count": count}, timeout_s=CALL_S) as call:
-            assert await self._read(call, pause_s=0.02) == count * 262_144
+            assert await self._read(call, pause_s=0.02, look=_is_of_its_block) == count * 262_144
 
     async def items(self) -> None:
         merged, count = self.random.random() < 0.5, self.random.choice([10, 3000])
@@ -146,6 +151,11 @@ class Client:
         """A limit that may be too short for a start."""
         limit_s = self.random.random() * 0.3
         await self.engine.run("work", {"steps": 3, "seconds": 0.02}, timeout_s=limit_s + 0.001)
+
+
+def _is_of_its_block(at: int, piece: bytes) -> bool:
+    """Each byte of block i of emit is i modulo 16."""
+    return (piece[0], piece[-1]) == (at // 262_144 % 16, (at + len(piece) - 1) // 262_144 % 16)
 
 
 async def disturb(engine: Engine, random: Random, done: Counter[str], *, pause_s: float) -> None:

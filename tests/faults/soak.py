@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from conftest import child_processes, declare_foreign, declare_phases, open_descriptors, other_threads
-from mix import Mix
+from mix import WIRE, Mix
 
 from cartdeck import Engine, Settings
 from cartdeck.environment import SESSION_VARIABLE
@@ -120,7 +120,7 @@ def soak(minutes: float, seed: int, first: int) -> bool:
             {
                 "cartridge_folders": [str(place / "cartridges")],
                 "restart": {"first_s": 0.0, "longest_s": 0.0, "quarantine_after": 1_000_000},
-                "wire": {"max_item_bytes": 100_000},
+                "wire": WIRE,
             },
             origin="soak",
         )
