@@ -108,6 +108,7 @@ class FakeHub:
         self.sent: Counter[str] = Counter()
         """Bytes of content sent, by file name."""
         self.xet_token_status = 500
+        self.xet_stalls = False
         self.next_page_origin = ""
         self.page: bytes | None = None
         """What every request is answered with: a login page of somebody else's, for instance."""
@@ -211,6 +212,8 @@ def _handler(hub: FakeHub, origin: str) -> type[BaseHTTPRequestHandler]:
             segments = [unquote(part) for part in parts.path.strip("/").split("/")]
             if hub.page is not None:
                 self.answer(200, {"Content-Type": "text/html"}, hub.page)
+            elif origin == "storage" and segments[0] == "xet":
+                self.wait_for_the_client() if hub.xet_stalls else self.refuse(404, {})
             elif origin == "storage":
                 self.storage(segments)
             elif segments[:2] == ["api", "models"] and len(segments) >= 4:
@@ -265,7 +268,8 @@ def _handler(hub: FakeHub, origin: str) -> type[BaseHTTPRequestHandler]:
             elif what == "paths-info":
                 self.paths_info(repository, commit)
             elif what == "xet-read-token":
-                self.refuse(hub.xet_token_status, {})
+                access = {"X-Xet-Cas-Url": f"{hub.storage_url}/xet", "X-Xet-Access-Token": "xet-access"}
+                self.answer(hub.xet_token_status, {**access, "X-Xet-Token-Expiration": str(int(time.time()) + 3600)})
             else:
                 self.refuse(404, {})
 
