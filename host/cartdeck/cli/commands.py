@@ -13,7 +13,7 @@ from typing import Annotated, Final, cast
 import typer
 
 from cartdeck import __version__
-from cartdeck.cli import call, caps, cartridges, config, demo, generate, models, pull, trace
+from cartdeck.cli import call, caps, cartridges, config, demo, generate, models, plan, pull, trace
 from cartdeck.cli.endings import Interrupted, ReaderGone
 from cartdeck.cli.exit_codes import ExitCode, exit_code
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -40,6 +40,7 @@ app.command("caps")(caps.caps)
 app.command("trace")(trace.trace)
 app.add_typer(cartridges.app, name="cartridges")
 app.add_typer(config.app, name="config")
+app.add_typer(plan.app, name="plan")
 
 
 def _show_version(is_asked: bool) -> None:

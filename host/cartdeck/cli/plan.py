@@ -1,0 +1,200 @@
+"""Owns `cartdeck plan`: checking, formatting, drawing, running plans, and finding chains of caps.
+
+It does not know the notation, nor how a plan is carried out.
+"""
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from cartdeck.cli.options import AsJson, Force, Quiet, Verbose
+
+app = typer.Typer(
+    help="Plans: caps that are wired together, as text in a file.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The plan; - reads standard input.")]
+Inputs: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="NAME=VALUE|@FILE|@FOLDER",
+        help="An input; several of one name, and a folder, are a sequence.",
+    ),
+]
+Settings: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="ALIAS.ARG=VALUE", help="Another constant for an argument of a step."),
+]
+
+
+@app.command()
+def check(file: PlanFile, inputs: Inputs = None, settings: Settings = None, as_json: AsJson = False) -> None:
+    """Compile a plan with the caps that are installed, and say what it is. Nothing is started.
+
+    Example: cartdeck plan check summary.plan
+    """
+    from cartdeck.cli.listing import print_text
+    from cartdeck.cli.plan_file import compile_here, parse_inputs, plan_record, read_plan
+    from cartdeck.cli.render import json_line
+
+    compiled = compile_here(read_plan(file, settings or []), parse_inputs(inputs or []))
+    if as_json:
+        print_text(json_line(plan_record(compiled)))
+        return
+    count = len(compiled.steps)
+    needs = ", ".join(f"{one.name} ({one.media})" for one in compiled.inputs) or "nothing"
+    gives = ", ".join(f"{one.name} ({one.media})" for one in compiled.outputs) or "nothing"
+    print_text(f"{count} step{'s' * (count != 1)}; takes {needs}; gives {gives}\n")
+
+
+@app.command()
+def fmt(
+    file: PlanFile,
+    write: Annotated[bool, typer.Option("--write", "-w", help="Change the file instead of printing.")] = False,
+    is_check: Annotated[bool, typer.Option("--check", help="Print nothing; fail if the file would change.")] = False,
+) -> None:
+    """Print a plan in its canonical form: what is printed prints as itself.
+
+    Example: cartdeck plan fmt summary.plan --write
+    """
+    from cartdeck.cli.listing import print_text
+    from cartdeck.cli.output import FileOutput
+    from cartdeck.cli.plan_file import read_text
+    from cartdeck.plans.plan import Plan
+    from cartdeck_protocol.errors import Code, failure
+
+    before = read_text(file)
+    text = Plan.parse(before).to_text()
+    if is_check:
+        if text != before:
+            message = f"{file} is not in canonical form; `cartdeck plan fmt --write {file}` changes it."
+            raise failure(Code.BAD_PLAN, message)
+    elif write and str(file) != "-":
+        if text != before:
+            with FileOutput(file, force=True) as output:
+                output.write(text.encode())
+                output.commit()
+    else:
+        print_text(text)
+
+
+@app.command()
+def show(
+    file: PlanFile,
+    inputs: Inputs = None,
+    settings: Settings = None,
+    is_svg: Annotated[bool, typer.Option("--svg", help="As an SVG document.")] = False,
+    is_mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid flowchart.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write it to this file; its ending may say the form.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a plan: with rails for the terminal, as SVG, or as Mermaid.
+
+    Example: cartdeck plan show summary.plan --out summary.svg
+    """
+    from cartdeck.cli.output import open_output
+    from cartdeck.cli.plan_file import compile_here, parse_inputs, plan_record, read_plan
+    from cartdeck.cli.render import json_line
+    from cartdeck.plans.drawing import mermaid, terminal_lines
+    from cartdeck.plans.svg import to_svg
+
+    with open_output(out, force=force) as output:
+        compiled = compile_here(read_plan(file, settings or []), parse_inputs(inputs or []))
+        ending = "" if out is None else out.suffix
+        if as_json:
+            text = json_line(plan_record(compiled))
+        elif is_svg or ending == ".svg":
+            text = to_svg(compiled)
+        elif is_mermaid or ending in (".mmd", ".mermaid"):
+            text = mermaid(compiled)
+        else:
+            text = "\n".join(terminal_lines(compiled)) + "\n"
+        output.write(text.encode())
+        output.commit()
+
+
+@app.command()
+def run(
+    file: PlanFile,
+    inputs: Inputs = None,
+    settings: Settings = None,
+    out: Annotated[
+        list[str] | None, typer.Option("--out", metavar="NAME=FILE", help="Write this output to a file; repeatable.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", metavar="DIR", help="Keep what steps give here; a later run does only what changed."),
+    ] = None,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="fail|absent", help="What a failing step does, if it does not say.")
+    ] = "fail",
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a plan, with a live view of its steps.
+
+    A single output goes to standard output, several as a JSON line each; --out NAME=FILE writes one to a file.
+
+    Example: cartdeck plan run summary.plan --input speech=@talk.wav --out summary=summary.txt
+    """
+    from cartdeck.cli.plan_file import parse_inputs, read_plan
+    from cartdeck.cli.plan_run import RunOptions, run_plan_here
+
+    options = RunOptions(
+        outs=tuple(out or []), state=state, on_error=on_error, force=force,
+        as_json=as_json, is_quiet=quiet, is_verbose=verbose,
+    )  # fmt: skip
+    run_plan_here(read_plan(file, settings or []), parse_inputs(inputs or []), options)
+
+
+@app.command()
+def find(
+    source: Annotated[str, typer.Option("--from", metavar="MEDIA", help="What there is, such as media:audio.")],
+    target: Annotated[str, typer.Option("--to", metavar="MEDIA", help="What is wanted, such as media:embedding.")],
+    most: Annotated[int, typer.Option("--most", metavar="N", help="List so many chains at most.", min=1)] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """List the chains of installed caps that lead from one kind of data to another, best first. Nothing is run.
+
+    Example: cartdeck plan find --from media:audio --to media:embedding
+    """
+    from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.cli.render import json_line
+    from cartdeck.discovery import discover
+    from cartdeck.plans.path_search import find_chains
+    from cartdeck.router import Router
+    from cartdeck.settings import load_settings
+    from cartdeck_protocol.caps import MediaUrn, UrnError
+    from cartdeck_protocol.errors import Code, failure
+
+    try:
+        ends = MediaUrn.parse(source), MediaUrn.parse(target)
+    except UrnError as error:
+        raise failure(Code.BAD_ARGUMENT, f"this is no kind of data: {error}") from None
+    loaded = load_settings()
+    router = Router(discover(loaded).cartridges, loaded.prefer)
+    chains = find_chains(router.routes, *ends, most=most)
+    if as_json:
+        records = [
+            {"caps": [one.urn for one in c.routes], "cost": c.cost, "plan": c.to_plan().to_text()} for c in chains
+        ]
+        print_text(json_line({"chains": records}))
+        return
+    if not chains:
+        message = f"No chain of the installed caps leads from {ends[0]} to {ends[1]}; `cartdeck caps` lists them."
+        raise failure(Code.NO_SUCH_CAP, message)
+    rows = [
+        [" -> ".join(one.definition.alias for one in c.routes), " -> ".join(one.cartridge.name for one in c.routes)]
+        for c in chains
+    ]
+    print_rows(["chain", "cartridges"], rows)

@@ -1,0 +1,99 @@
+"""Owns what the commands about plans have in common: the file, what is set and given on the command line, the caps.
+
+It does not know how a plan is run or shown.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cartdeck.cli.arguments import parse_value
+from cartdeck.discovery import discover
+from cartdeck.near import near_names
+from cartdeck.plans.compiling import CompiledPlan, compile_plan
+from cartdeck.plans.inputs import depths_of
+from cartdeck.plans.plan import Plan
+from cartdeck.router import Router
+from cartdeck.settings import load_settings
+from cartdeck_protocol.errors import Code, failure
+
+
+def read_text(file: Path) -> str:
+    """The text of a plan file, or of standard input for `-`. Raises FILE_NOT_FOUND, BAD_ARGUMENT or INVALID_TEXT."""
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except FileNotFoundError:
+        raise failure(Code.FILE_NOT_FOUND, f"There is no plan {file}.", argument="FILE") from None
+    except OSError as error:
+        raise failure(
+            Code.BAD_ARGUMENT, f"The plan {file} cannot be read: {error.strerror}.", argument="FILE"
+        ) from None
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise failure(Code.INVALID_TEXT, f"{file} is no UTF-8 text: byte {error.start} is wrong.") from None
+
+
+def read_plan(file: Path, settings: Sequence[str]) -> Plan:
+    """The plan in `file`, with constants replaced as `--set ALIAS.ARG=VALUE` says."""
+    plan = Plan.parse(read_text(file))
+    for text in settings:
+        left, separator, value = text.partition("=")
+        alias, dot, argument = left.strip().partition(".")
+        if not (separator and dot and alias and argument):
+            message = f"'{text}' sets nothing; expected ALIAS.ARGUMENT=VALUE."
+            raise failure(Code.BAD_ARGUMENT, message, argument="--set")
+        step = plan.steps.get(alias)
+        if step is None:
+            near = near_names(alias, plan.steps)
+            known = ", ".join(near or list(plan.steps)[:10])
+            raise failure(Code.BAD_ARGUMENT, f"The plan has no step {alias}; there are: {known}.", argument="--set")
+        step.constants[argument] = parse_value(value, name=f"{alias}.{argument}")
+    return plan
+
+
+def parse_inputs(pairs: Sequence[str]) -> dict[str, Any]:
+    """The inputs that `--input` gave: text, a Path for @FILE or @FOLDER, a stream for @-; several of a name are a list.
+
+    Raises BAD_ARGUMENT and FILE_NOT_FOUND.
+    """
+    found: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator or not name.strip():
+            message = f"'{pair}' is no input; expected NAME=VALUE, NAME=@FILE or NAME=@FOLDER."
+            raise failure(Code.BAD_ARGUMENT, message, argument="--input")
+        folder = Path(text[1:]).expanduser() if text.startswith("@") and text[1:2] not in ("@", "-", "") else None
+        is_folder = folder is not None and folder.is_dir()
+        found.setdefault(name.strip(), []).append(folder if is_folder else parse_value(text, name=name.strip()))
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def compile_here(plan: Plan, inputs: dict[str, Any]) -> CompiledPlan:
+    """The plan with the caps that are installed; inputs that are given say whether they are sequences."""
+    settings = load_settings()
+    found = discover(settings)
+    router = Router(found.cartridges, settings.prefer, unread=[one.origin for one in found.broken])
+    compiled = compile_plan(plan, router)
+    depths = depths_of(compiled, {name: value for name, value in inputs.items() if name in plan.input_names})
+    return compile_plan(plan, router, depths=depths) if depths else compiled
+
+
+def plan_record(compiled: CompiledPlan) -> dict[str, Any]:
+    """What is known of a plan before it runs, for `--json`."""
+    return {
+        "inputs": [{"name": v.name, "media": str(v.media), "depth": v.depth} for v in compiled.inputs],
+        "steps": [
+            {
+                "name": step.name,
+                "cap": step.route.urn,
+                "cartridge": step.route.cartridge.name,
+                "sources": [{"name": b.source, "argument": b.argument.name} for b in step.bindings],
+                "target": step.step.target,
+                "loops": step.loops,
+            }
+            for step in compiled.steps.values()
+        ],
+        "outputs": [{"name": v.name, "media": str(v.media), "depth": v.depth} for v in compiled.outputs],
+    }
