@@ -68,6 +68,11 @@ class Intake:
     `take` turns the next entry into events, and grants credit for it.
     """
 
+    __slots__ = (
+        "_backlog", "_cartridge", "_entries", "_is_sharing", "_keep_bytes", "_kept_bytes", "_log_bytes", "_log_count",
+        "_log_limit", "_log_lost", "_progress", "_shared_bytes", "_waiting_bytes", "outputs", "waiting_chunks",
+    )  # fmt: skip  # one is made for each call
+
     def __init__(
         self, backlog: Backlog, *, keep_bytes: int, is_sharing: bool = False, log_lines: int, cartridge: str
     ) -> None:
