@@ -65,6 +65,8 @@ bench: $(STAMPS)/bench-$(DEV_EXTRAS)
 	@$(BIN)/python benchmarks/bench_generate.py $(ARGS)
 	$(STAGE) "calls, bytes and small messages, beside a raw pipe, gRPC and MCP"
 	@$(BIN)/python benchmarks/bench_wire.py $(ARGS)
+	$(STAGE) "memory, descriptors, threads and tasks of the host"
+	@$(BIN)/python benchmarks/bench_memory.py $(ARGS)
 
 soak: setup-dev
 	$(STAGE) "the tests of faults, with the durations of real life"
@@ -72,7 +74,7 @@ soak: setup-dev
 	$(STAGE) "everything at once"
 	@$(BIN)/python tests/faults/soak.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
-fuzz: $(STAMPS)/fuzz-$(EXTRAS)
+fuzz: $(STAMPS)/fuzz-$(DEV_EXTRAS)
 	@$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$$(( $(or $(MINUTES),10) * 60 )) $(ARGS)
 
 setup: $(STAMPS)/cartdeck-$(EXTRAS)
