@@ -215,8 +215,8 @@ def make_text() -> MakeText:
     from cartdeck_gguf.generation import Generation, Piece
     from cartdeck_gguf.sampling import SamplingSettings
 
-    def make(model: Any, prompt: str, **changes: Any) -> Made:
-        generation = Generation(prompt, SamplingSettings(**{**SETTINGS, **changes}))
+    def make(model: Any, prompt: str, *, constraint: Any = None, **changes: Any) -> Made:
+        generation = Generation(prompt, SamplingSettings(**{**SETTINGS, **changes}), constraint=constraint)
         model.context.clear()
         batcher, pieces = Batcher(model), []
         batcher.submit(generation)
