@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cartdeck_modelkit.image import RgbImage, decode_image
 from cartdeck_modelkit.phases import SHORTEST_INTERVAL_S, keeping_alive
 from cartdeck_modelkit.provenance import Provenance
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -20,6 +21,9 @@ from cartdeck_torch.worker import DeviceWorker
 
 IN_FLIGHT: Final = 2
 """Batches of one call that the worker knows of: one runs, one waits, and other calls' batches come between."""
+
+
+IMAGES_AT_ONCE: Final = 8
 
 
 class Counter:
@@ -119,6 +123,57 @@ class TextEmbedding:
     async def _max_tokens(self) -> int:
         future = self._worker.use(self._loaded.handle, lambda model: int(model.shape.max_tokens))
         return await asyncio.wrap_future(future)
+
+
+class ImageEmbedding:
+    """One embed-image call."""
+
+    def __init__(self, worker: DeviceWorker, loaded: Loaded, *, normalize: bool) -> None:
+        self._worker = worker
+        self._loaded = loaded
+        self._normalize = normalize
+
+    async def run(self, intake: Intake[bytes], output: Output, provenance: Provenance) -> None:
+        """Answers each image with its vector. Raises `BAD_IMAGE`, `EMPTY_INPUT` and `NON_FINITE_OUTPUT` with `index`,
+        after the vectors of the images before it."""
+        counter = Counter(output, intake, "Embedding images")
+        async with keeping_alive(counter.repeat):
+            counter.repeat()
+            async for window in intake.windows():
+                for first in range(0, len(window), IMAGES_AT_ONCE):
+                    part = window[first : first + IMAGES_AT_ONCE]
+                    provenance.batched = provenance.batched or len(part) > 1
+                    await self._embed(part, output, counter)
+
+    async def _embed(self, files: Sequence[bytes], output: Output, counter: Counter) -> None:
+        images, error = await asyncio.to_thread(_decoded, files, counter.done)
+        if images:
+            future = self._worker.use(
+                self._loaded.handle, lambda model: model.embed_images(images, normalize=self._normalize)
+            )
+            for vector in await asyncio.wrap_future(future):
+                if vector is None:
+                    error = _not_finite(counter.done, self._loaded.dtype)
+                    break
+                await output.item(vector)
+                counter.advance(1)
+        if error is not None:
+            await asyncio.sleep(0)  # an error drops what has not left yet: let the vectors before it go first
+            raise error
+
+
+def _decoded(files: Sequence[bytes], first: int) -> tuple[list[RgbImage], CartdeckError | None]:
+    """The images up to one that cannot be taken, and the error for that one."""
+    images: list[RgbImage] = []
+    for data in files:
+        try:
+            images.append(decode_image(data, argument="images"))
+        except CartdeckError as error:
+            index = first + len(images)
+            error.details["index"] = index
+            message = f"image {index}: {error.message}"
+            return images, failure(error.code, message, argument="images", phase="inference", details=error.details)
+    return images, None
 
 
 _MISSING: Final = object()

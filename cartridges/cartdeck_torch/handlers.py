@@ -9,11 +9,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from cartdeck_modelkit.image import decode_image
 from cartdeck_modelkit.phases import obtain_model
 from cartdeck_modelkit.provenance import ModelIdentity, Provenance
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_sdk import Cartridge, Output, Request
-from cartdeck_torch.embedding import TextEmbedding
+from cartdeck_torch.describing import Description, pass_on
+from cartdeck_torch.embedding import ImageEmbedding, TextEmbedding
 from cartdeck_torch.family import Task, check_kind
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.instance import ENGINE_LIBRARY, Instance
@@ -24,6 +26,9 @@ cartridge = Cartridge("cartdeck_torch")
 instance = Instance()
 
 INSTANCE_ARGUMENTS: Final = ("model", "threads", "gpu-layers")
+MOST_IMAGE_BYTES: Final = 64 * 1024 * 1024
+"""Image files of one call that wait here."""
+
 EXIT_DEVICE_LOST: Final = 75
 """As `EX_TEMPFAIL` of sysexits.h: a new process may well succeed."""
 
@@ -73,6 +78,29 @@ async def embed_text(request: Request, output: Output) -> None:
             truncate=request["truncate"],
         )
         await call.run(Intake(request.stream("texts")), output, provenance)
+
+
+@cartridge.handles("embed-image", needs=("images", "normalize", *INSTANCE_ARGUMENTS))
+async def embed_image(request: Request, output: Output) -> None:
+    """One vector for each image, in their order."""
+    async with answering(request, output, request["model"]) as provenance:
+        loaded = await instance.ready(request, output, provenance, task=Task.EMBED_IMAGE)
+        call = ImageEmbedding(instance.worker, loaded, normalize=request["normalize"])
+        await call.run(Intake(request.stream("images"), most_size=MOST_IMAGE_BYTES), output, provenance)
+
+
+@cartridge.handles("describe-image", needs=("image", "max-tokens", *INSTANCE_ARGUMENTS))
+async def describe_image(request: Request, output: Output) -> None:
+    """Says what an image shows."""
+    async with answering(request, output, request["model"]) as provenance:
+        image = await asyncio.to_thread(decode_image, request["image"])
+        loaded = await instance.ready(request, output, provenance, task=Task.DESCRIBE)
+        description = Description(request["prompt"], request["max-tokens"])
+        job = instance.worker.submit(loaded.handle, lambda model, job: model.describe(image, description, job))
+        try:
+            await pass_on(job, description, output, "Describing")
+        finally:
+            description.note(provenance)
 
 
 @cartridge.handles("embedding-dimensions", needs=("model",))

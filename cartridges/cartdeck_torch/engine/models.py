@@ -29,4 +29,12 @@ def _class_of(model_type: str) -> Any:
         from cartdeck_torch.engine.embedder import TextEmbedder  # noqa: PLC0415 - see above
 
         return TextEmbedder
+    if model_type == "clip":
+        from cartdeck_torch.engine.clip import ClipEmbedder  # noqa: PLC0415 - see above
+
+        return ClipEmbedder
+    if model_type == "blip":
+        from cartdeck_torch.engine.blip import Captioner  # noqa: PLC0415 - see above
+
+        return Captioner
     raise AssertionError(f"{model_type} was let through and has no class")

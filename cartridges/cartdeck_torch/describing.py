@@ -1,0 +1,62 @@
+"""Owns one text on its way: what was asked, what is counted, how it ended.
+
+It does not know what makes it. The counts are read by another thread while it is made.
+"""
+
+from dataclasses import dataclass
+
+from cartdeck_modelkit.phases import InferenceReporter, keeping_alive
+from cartdeck_modelkit.provenance import FinishReason, Provenance
+from cartdeck_protocol.progress import INFERENCE
+from cartdeck_sdk import Output
+from cartdeck_torch.job import Job
+
+
+@dataclass(slots=True)
+class Description:
+    """A text of at most `max_tokens` that is being made; `most_tokens` is what there is room for."""
+
+    prompt: str | None
+    max_tokens: int
+    most_tokens: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    finish_reason: FinishReason | None = None
+
+    def note(self, provenance: Provenance) -> None:
+        """Puts the counts into the record."""
+        provenance.finish_reason = self.finish_reason
+        provenance.usage.prompt_tokens = self.prompt_tokens
+        provenance.usage.completion_tokens = self.completion_tokens
+
+
+async def pass_on(job: Job, description: Description, output: Output, what: str) -> None:
+    """Writes what the job says, with its progress, until it is over; raises what it raised. Giving up ends the job."""
+    reporter: InferenceReporter | None = None
+
+    def say() -> None:
+        nonlocal reporter
+        if job.position:
+            message = f"Waiting: {job.position} before this one"
+            output.progress(INFERENCE.base, message, phase="queue")
+        elif description.most_tokens:
+            if reporter is None:
+                reporter = InferenceReporter(output.progress, what, total=description.most_tokens)
+                reporter.start()
+            reporter.advance(description.completion_tokens)
+
+    def repeat() -> None:
+        if reporter is not None:
+            reporter.repeat()
+        else:
+            output.progress(INFERENCE.base, what, phase="inference")
+
+    try:
+        async with keeping_alive(repeat):
+            say()
+            async for text in job.pieces():
+                say()
+                if text:
+                    await output.write(text)
+    finally:
+        job.cancel()
