@@ -95,7 +95,9 @@ async def describe_image(request: Request, output: Output) -> None:
     async with answering(request, output, request["model"]) as provenance:
         image = await asyncio.to_thread(decode_image, request["image"])
         loaded = await instance.ready(request, output, provenance, task=Task.DESCRIBE)
-        description = Description(request["prompt"], request["max-tokens"])
+        # the default is a question, which a captioning model takes for the beginning of its text
+        prompt = request["prompt"] if request.is_given("prompt") else None
+        description = Description(prompt, request["max-tokens"])
         job = instance.worker.submit(loaded.handle, lambda model, job: model.describe(image, description, job))
         try:
             await pass_on(job, description, output, "Describing")
