@@ -219,6 +219,71 @@ def test_a_local_path_is_given_back_absolute(caller, tmp_path: Path) -> None:
     assert json.loads(caller.output(exchange, "details"))["sha256"] is None
 
 
+@pytest.fixture
+def hub_caller(hub, monkeypatch, tmp_path: Path) -> Iterator[Caller]:
+    """A cartridge that asks the fake hub."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_TOKEN", "hf_goodtoken")
+    caller = Caller(tmp_path / "models")
+    yield caller
+    if caller.process.stdin is not None and not caller.process.stdin.closed:
+        caller.close()
+
+
+def test_a_hub_s_model_is_answered_with_its_commit_and_hashes(hub_caller, hub, content) -> None:
+    hub.add({"m.Q4_K_M.gguf": content, "config.json": b"{}"})
+    hub.file("m.Q4_K_M.gguf").rate_bytes_s = 2_000_000
+    exchange = hub_caller.request("owner/name")
+
+    assert isinstance(hub_caller.answer(exchange), wire.Finished)
+    details = json.loads(hub_caller.output(exchange, "details"))
+    file = hub.file("m.Q4_K_M.gguf")
+    path = hub_caller.output(exchange, "").decode()
+    assert Path(path).read_bytes() == content
+    assert details["files"] == [{"path": path, "size_bytes": len(content), "sha256": file.sha256}]
+    assert (details["source"], details["revision"]) == ("hub", hub.repositories["owner/name"].branches["main"])
+    logs = hub_caller.progress(exchange)
+    fractions = [log.progress for log in logs]
+    assert fractions == sorted(fractions)
+    assert list(dict.fromkeys(log.phase for log in logs)) == ["look_up", "download"]
+    assert (logs[-1].work, logs[-1].total) == (len(content), len(content))
+
+
+def test_a_rate_limit_of_the_hub_is_a_phase_of_its_own(hub_caller, hub, content) -> None:
+    hub.add({"m.gguf": content})
+    hub.file("m.gguf").answers = [(429, {"Retry-After": "1"})]
+    exchange = hub_caller.request("owner/name")
+
+    assert isinstance(hub_caller.answer(exchange), wire.Finished)
+    phases = list(dict.fromkeys(log.phase for log in hub_caller.progress(exchange)))
+    assert phases == ["look_up", "download", "rate_limited"]
+
+
+def test_a_cancel_or_the_end_of_the_pipe_ends_the_connections_to_the_hub(hub_caller, hub, content) -> None:
+    hub.add({"m.gguf": content})
+    hub.file("m.gguf").rate_bytes_s = 100_000
+    exchange = hub_caller.request("owner/name")
+    assert hub.started.wait(LIMIT_S)
+    hub_caller.connection.cancel(exchange, "no longer wanted")
+    assert hub_caller.answer(exchange).error.code.name == "CANCELLED"
+    assert hub.wait_idle(10)
+
+    hub.started.clear()
+    hub_caller.request("owner/name")
+    assert hub.started.wait(LIMIT_S)
+    assert hub_caller.close() == 0
+    assert hub.wait_idle(10)
+
+
+def test_a_gated_model_is_told_with_its_page_and_without_the_token(hub_caller, hub) -> None:
+    hub.add({"m.gguf": b"x"}, is_gated=True)
+    error = hub_caller.answer(hub_caller.request("owner/name")).error
+
+    assert error.code.name == "GATED_NOT_ACCEPTED"
+    assert error.details["page"] == f"{hub.url}/owner/name"
+    assert "hf_goodtoken" not in json.dumps(error.to_wire())
+
+
 def test_the_manifest_says_what_is_needed_and_how_to_get_it() -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "cartdeck_models", "manifest"], capture_output=True, timeout=60, check=True
