@@ -163,7 +163,7 @@ class _Compiler:
             try:
                 route = self._router.route(parse_cap(step.cap), step.constants)
             except CartdeckError as error:
-                found = self._by_alias(step)
+                found = self._by_alias(step) if error.code is Code.NO_SUCH_CAP else None
                 if found is None:
                     raise at_place(error, step.place("cap"), step=step.name) from None
                 route = found

@@ -242,6 +242,10 @@ class _Assembly:
                 self.plan.inputs[alias] = _media_text(header.urn, header.urn.place)
                 if header.comments:
                     self.plan.comments["input", alias] = header.comments
+                giver = self.plan.producers.get(alias)
+                if giver is not None:
+                    message = f"{alias} is declared as an input, and {giver} gives it"
+                    raise plan_fault(message, header.alias.place, candidates=[f"{alias}-2"])
                 if not any(alias in step.sources for step in self.plan.steps.values()):
                     values = [source for step in self.plan.steps.values() for source in step.sources]
                     near = near_names(alias, values)
