@@ -7,14 +7,14 @@ import asyncio
 import json
 from typing import Final
 
-from cartdeck_gguf import embedding_handlers, text_handlers, vocabulary_handlers
+from cartdeck_gguf import chat_handlers, embedding_handlers, text_handlers, vocabulary_handlers
 from cartdeck_gguf.info import describe_model
 from cartdeck_gguf.serving import cartridge, new_provenance
 from cartdeck_gguf.shards import read_model
 from cartdeck_modelkit.phases import obtain_model
 from cartdeck_sdk import Output, Request
 
-HANDLERS: Final = (embedding_handlers, text_handlers, vocabulary_handlers)
+HANDLERS: Final = (chat_handlers, embedding_handlers, text_handlers, vocabulary_handlers)
 """The modules that register the other caps when they are imported."""
 
 

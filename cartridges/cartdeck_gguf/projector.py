@@ -20,7 +20,6 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 if TYPE_CHECKING:
     from cartdeck_gguf import llama
     from cartdeck_gguf.context import Context
-    from cartdeck_gguf.prompt import Insert
 
 BATCH_TOKENS: Final = 512
 _SAME_WIDTH: Final = frozenset({"mlp", "mlp_norm", "gemma3", "idefics3", "internvl", "pixtral", "llama4"})
@@ -95,7 +94,7 @@ class Projector:
                 details={"log": native_log.tail(), "found": said[:300]},
             )
 
-    def read(self, image: RgbImage) -> "list[list[int] | Insert]":
+    def read(self, image: RgbImage) -> "list[list[int] | SeenImage]":
         """What stands for the image in a prompt: the image itself, and the tokens that this kind of model wants around
         it. Each `SeenImage` in it is to be closed.
 
@@ -113,7 +112,7 @@ class Projector:
             if status:
                 what = f"the projector {self.path.name} cannot take an image of {image.width} by {image.height} pixels"
                 raise failure(Code.BAD_IMAGE, f"{what} (mtmd_tokenize gave {status})", argument="image")
-            parts: list[list[int] | Insert] = []
+            parts: list[list[int] | SeenImage] = []
             for index in range(native.mtmd_input_chunks_size(chunks)):
                 parts.append(self._part(native.mtmd_input_chunks_get(chunks, index), image, index))
             return parts
@@ -121,7 +120,7 @@ class Projector:
             native.mtmd_input_chunks_free(chunks)
             native.mtmd_bitmap_free(bitmap)
 
-    def _part(self, chunk: Any, image: RgbImage, index: int) -> "list[int] | Insert":
+    def _part(self, chunk: Any, image: RgbImage, index: int) -> "list[int] | SeenImage":
         native = self._native
         count = int(native.mtmd_input_chunk_get_n_tokens(chunk))
         if native.mtmd_input_chunk_get_type(chunk) == _TEXT:

@@ -42,10 +42,11 @@ class CallSplitter:
             if part:
                 found.append(part)
 
-    def finish(self) -> str:
-        """The text that was held back; that of a call which is not whole is left out."""
+    def finish(self, *, is_cut: bool = False) -> str:
+        """The text that was held back; that of a call which is not whole is left out, and of an answer that was cut
+        what may have become one."""
         held, self._held = self._held, ""
-        return "" if self._is_in_call else held
+        return "" if self._is_in_call or is_cut else held
 
     def _next_text(self) -> str | None:
         """Text up to a call or to what may become one; None when there is nothing more to say of what came."""

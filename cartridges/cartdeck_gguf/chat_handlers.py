@@ -1,0 +1,113 @@
+"""Owns the caps `chat` and `describe-image`: a dialogue in, an answer out.
+
+It does not know how texts are made, nor templates.
+"""
+
+import secrets
+from asyncio import CancelledError
+from collections.abc import Callable
+from typing import Any, Final
+
+from cartdeck_gguf.conversation import Question, ToolUse, ask
+from cartdeck_gguf.generation import Generation, Piece
+from cartdeck_gguf.messages import Dialogue, question_about, read_dialogue
+from cartdeck_gguf.reporting import follow
+from cartdeck_gguf.sampling import SamplingSettings, read_settings
+from cartdeck_gguf.serving import cartridge, instance, new_provenance
+from cartdeck_gguf.text_handlers import INSTANCE_ARGUMENTS, SAMPLING_ARGUMENTS, write_piece
+from cartdeck_gguf.tool_stream import CallSplitter, ToolCall
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_sdk import Output, Request
+
+ONE_TEXT: Final = {"n": 1, "logprobs": False, "top-logprobs": 0}
+"""What `describe-image` has no argument for."""
+
+
+@cartridge.handles("chat", needs=("messages", *INSTANCE_ARGUMENTS, *SAMPLING_ARGUMENTS))
+async def chat(request: Request, output: Output) -> None:
+    """Answers the dialogue."""
+    settings = read_settings(request.__getitem__)
+    dialogue = read_dialogue(request["messages"], system=request["system"])
+    tool_use = ToolUse.read(request["tools"], request["tool-choice"])
+    if tool_use.callable:
+        check_free(settings)
+    await answer(request, output, dialogue, settings=settings, tool_use=tool_use)
+
+
+IMAGE_ARGUMENTS: Final = tuple(name for name in SAMPLING_ARGUMENTS if name not in ONE_TEXT)
+
+
+@cartridge.handles("describe-image", needs=("image", "prompt", *INSTANCE_ARGUMENTS, *IMAGE_ARGUMENTS))
+async def describe_image(request: Request, output: Output) -> None:
+    """Says what the image shows."""
+    if not request["image"]:
+        raise failure(Code.EMPTY_INPUT, "the image has no bytes", argument="image")
+    settings = read_settings(_argument_of(request))
+    dialogue = question_about(request["image"], request["prompt"], system=request["system"])
+    await answer(request, output, dialogue, settings=settings, tool_use=ToolUse())
+
+
+def _argument_of(request: Request) -> Callable[[str], Any]:
+    return lambda name: ONE_TEXT[name] if name in ONE_TEXT else request[name]
+
+
+def check_free(settings: SamplingSettings) -> None:
+    """Raises `BAD_ARGUMENT` for what cannot be asked for beside tools."""
+    for name, is_given in (
+        ("grammar", settings.grammar is not None),
+        ("json-schema", settings.json_schema is not None),
+        ("n", settings.texts > 1),
+    ):
+        if is_given:
+            message = f"{name} is given beside tools, which the answer is held to already; expected one of them"
+            raise failure(Code.BAD_ARGUMENT, message, argument=name)
+
+
+async def answer(
+    request: Request, output: Output, dialogue: Dialogue, *, settings: SamplingSettings, tool_use: ToolUse
+) -> None:
+    """Makes the answer and passes it on as it comes; what it was made of goes into the provenance, however it ends."""
+    provenance = new_provenance(request["model"])
+    provenance.seed = settings.seed
+    question: Question | None = None
+    generation: Generation | None = None
+    try:
+        model = await instance.ready(request, output, provenance)
+        template: str | None = request["chat-template"]
+        question = await ask(instance, model, dialogue, tool_use=tool_use, template=template)
+        generation = Generation(question.prompt, settings, constraint=question.constraint)
+        calls = CallSplitter(question.syntax) if question.syntax is not None else None
+        async for piece in follow(instance, generation, output):
+            if calls is None:
+                await write_piece(piece, generation, output)
+            else:
+                await write_calls(piece, generation, output, calls)
+    except CancelledError:
+        if generation is not None:
+            generation.finish_reason = "cancelled"
+        raise
+    finally:
+        if question is not None:
+            for image in question.images:
+                instance.owner.start(image.close)
+        if generation is not None:
+            generation.describe(provenance)
+        output.finish(provenance=provenance.record())
+
+
+async def write_calls(piece: Piece, generation: Generation, output: Output, calls: CallSplitter) -> None:
+    """Text goes on as it is, a call to `events` when it is whole."""
+    found: list[str | ToolCall] = calls.push(piece.text)
+    if piece.finish_reason is not None:
+        found.append(calls.finish(is_cut=piece.finish_reason != "stop"))
+    first = calls.calls - sum(isinstance(part, ToolCall) for part in found)
+    for part in found:
+        if isinstance(part, str):
+            if part:
+                await output.write(part)
+            continue
+        record = {"type": "tool_call", "index": first, "id": f"call_{secrets.token_hex(12)}"}
+        await output.stream("events").item({**record, "name": part.name, "arguments": part.arguments})
+        first += 1
+    if piece.records:
+        await write_piece(Piece(index=piece.index, records=piece.records), generation, output)

@@ -1,0 +1,174 @@
+"""Owns making a prompt of a dialogue for the model in memory: its template, its tools, its eyes.
+
+It does not know requests' ends, nor how a prompt is computed.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cartdeck_gguf.admission import overflow
+from cartdeck_gguf.chat_template import ChatTemplate
+from cartdeck_gguf.instance import Instance
+from cartdeck_gguf.loading import LoadedModel, import_engine
+from cartdeck_gguf.messages import Dialogue
+from cartdeck_gguf.prompt import Prompt
+from cartdeck_gguf.tokenizer import Tokenizer
+from cartdeck_gguf.tools import (
+    TAGGED,
+    CallSyntax,
+    Tool,
+    call_grammar,
+    choose_tools,
+    explain_tools,
+    read_tools,
+    syntax_of,
+)
+from cartdeck_modelkit.constraint import Constraint
+from cartdeck_modelkit.image import RgbImage, decode_image
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+if TYPE_CHECKING:
+    from cartdeck_gguf.projector import SeenImage
+    from cartdeck_gguf.prompt import Insert
+
+_compiled: dict[str, ChatTemplate] = {}
+
+
+@dataclass(slots=True)
+class ToolUse:
+    """What a request says of tools: all of them, those that may be called now, whether one must be."""
+
+    tools: list[Tool] = field(default_factory=list[Tool])
+    callable: list[Tool] = field(default_factory=list[Tool])
+    is_required: bool = False
+
+    @classmethod
+    def read(cls, tools: Any, choice: Any) -> "ToolUse":
+        """From the arguments `tools` and `tool-choice`. Raises what `read_tools` and `choose_tools` raise."""
+        known = read_tools(tools)
+        callable_now, is_required = choose_tools(known, choice)
+        return cls(known, callable_now, is_required)
+
+
+@dataclass(slots=True)
+class Question:
+    """A dialogue made ready: what the model goes on from, and what its answer is held to."""
+
+    prompt: str | Prompt
+    syntax: CallSyntax | None = None
+    constraint: Constraint | None = None
+    images: "list[SeenImage]" = field(default_factory=list["SeenImage"])
+
+
+async def ask(
+    instance: Instance, model: LoadedModel, dialogue: Dialogue, *, tool_use: ToolUse, template: str | None
+) -> Question:
+    """The dialogue as the model takes it. `template` is one to use instead of the model's own.
+
+    Raises `UNSUPPORTED` for a model without a template, and for images without a projector; what `ChatTemplate` raises;
+    `BAD_IMAGE`; `UNSUPPORTED_SCHEMA` for tools that a text cannot be held to.
+    """
+    if dialogue.images and instance.projector is None:
+        raise failure(
+            Code.UNSUPPORTED,
+            f"{model.model.path.name} sees no images: no projector was named, and none lies beside it",
+            argument="projector",
+            phase="inference",
+        )
+    known = await asyncio.to_thread(template_of, model, template, for_tools=bool(tool_use.callable))
+    syntax = _syntax_for(known, model) if tool_use.callable else None
+    if syntax is None:
+        explain_tools(dialogue, tool_use.callable)
+        syntax = TAGGED if tool_use.callable else None
+        definitions = None
+    else:
+        definitions = [tool.definition for tool in tool_use.callable]
+    text = await asyncio.to_thread(known.render, dialogue.messages, tools=definitions)
+    question = Question(text, syntax)
+    if syntax is not None:
+        question.constraint = await _hold(instance, tool_use, syntax)
+    if dialogue.images:
+        pictures = [await asyncio.to_thread(decode_image, data, argument="image") for data in dialogue.images]
+        place = asyncio.wrap_future(
+            instance.owner.start(lambda: _place_images(instance, model, text, dialogue.marker, pictures, question))
+        )
+        question.prompt = await asyncio.shield(place)
+    return question
+
+
+def template_of(model: LoadedModel, given: str | None, *, for_tools: bool = False) -> ChatTemplate:
+    """The template that was given, or the model's own; the one for tools where it has one.
+
+    Raises `UNSUPPORTED` for a model without.
+    """
+    native, vocabulary = import_engine().NATIVE, model.model.vocabulary
+    source: str | None = given
+    for name in (b"tool_use", None) if for_tools else (None,):
+        if source is None:
+            found = native.llama_model_chat_template(model.model.handle, name)
+            source = found.decode("utf-8", errors="replace") if found else None
+    if not source:
+        raise failure(
+            Code.UNSUPPORTED,
+            f"{model.model.path.name} has no chat template: it was not made for dialogues, or its file leaves it out; "
+            "name one with chat-template, or use generate-text",
+            argument="model",
+            phase="inference",
+        )
+    key = hashlib.sha256(source.encode()).hexdigest()
+    if key not in _compiled:
+        ends = (native.llama_vocab_bos(vocabulary), native.llama_vocab_eos(vocabulary))
+        names = [native.llama_vocab_get_text(vocabulary, one) if one >= 0 else b"" for one in ends]
+        bos, eos = ((name or b"").decode("utf-8", errors="replace") for name in names)
+        _compiled.clear()  # a process has one model: a second template is one that was given
+        _compiled[key] = ChatTemplate(source, bos=bos, eos=eos)
+    return _compiled[key]
+
+
+def _syntax_for(template: ChatTemplate, model: LoadedModel) -> CallSyntax | None:
+    """How calls are written with this template; None where its marks are tokens of control, which show in no text."""
+    syntax = syntax_of(template)
+    if syntax is not None and syntax.opening:
+        ids = model.model.tokenize(syntax.opening)
+        if import_engine().NATIVE.llama_vocab_is_control(model.model.vocabulary, ids[-1]):
+            return None
+    return syntax
+
+
+async def _hold(instance: Instance, tool_use: ToolUse, syntax: CallSyntax) -> Constraint:
+    maker = await instance.constrainer.maker()
+    grammar = call_grammar(tool_use.callable, syntax, is_required=tool_use.is_required)
+    try:
+        return await asyncio.to_thread(maker.from_lark, grammar)
+    except CartdeckError as error:
+        message = f"the tools' parameters cannot be held to: {error.message}"
+        raise failure(Code.UNSUPPORTED_SCHEMA, message, argument="tools") from None
+
+
+def _place_images(
+    instance: Instance, model: LoadedModel, text: str, marker: str, pictures: Sequence[RgbImage], question: Question
+) -> Prompt:
+    """The prompt with the images in the places of their markers; on the owner's thread."""
+    assert instance.projector is not None
+    first, *others = text.split(marker)
+    if len(others) != len(pictures):
+        raise failure(
+            Code.UNSUPPORTED,
+            f"the chat template shows {len(others)} of the {len(pictures)} images",
+            argument="chat-template",
+            phase="inference",
+        )
+    if model.model.exceeds(text, model.context_size):
+        raise overflow(f"of {len(text):,} characters", model.context_size)
+    tokenizer = Tokenizer(model.model, model.vocabulary)
+    parts: list[Sequence[int] | Insert] = [model.model.tokenize(first)]
+    for picture, segment in zip(pictures, others, strict=True):
+        for part in instance.projector.read(picture):
+            if not isinstance(part, list):
+                question.images.append(part)
+            parts.append(part)
+        parts.append(tokenizer.encode(segment, adds_special=False))
+    return Prompt.of(parts)
