@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,15 +56,16 @@ def telling(task: Task, holding: Holding) -> Task:
 
 
 @contextmanager
-def held(path: Path, task: Task, *, limit_s: float) -> Generator[Holding]:
+def held(path: Path, task: Task, *, limit_s: float, trace: Callable[[], object] = lambda: None) -> Generator[Holding]:
     """Hold the lock file `path`.
 
     While another holds it, the wait is reported in phase `waiting_for_lock`. Raises CANCELLED, and LOCK_TIMEOUT with
-    the holder and the lock file once the holder has not advanced for `limit_s` seconds.
+    the holder and the lock file once the holder has not advanced for `limit_s` seconds. A holder that is another
+    program tells nothing; it advances while `trace` gives something new.
     """
     lock = FileLock(path)
     holder_path = path.with_suffix(".json")
-    _acquire(lock, task, holder_path, limit_s)
+    _acquire(lock, task, lambda: (_read_holder(holder_path), trace()), limit_s)
     try:
         holding = Holding(holder_path)
         holding.tell(0, None)
@@ -95,8 +96,8 @@ def held_at_once(path: Path, *, what: str) -> Generator[None]:
         lock.release()
 
 
-def _acquire(lock: FileLock, task: Task, holder_path: Path, limit_s: float) -> None:
-    holder: dict[str, Any] = {}
+def _acquire(lock: FileLock, task: Task, look: Callable[[], tuple[dict[str, Any], object]], limit_s: float) -> None:
+    seen: tuple[dict[str, Any], object] = ({}, None)
     moved_s, reported_s = time.monotonic(), float("-inf")
     while True:
         try:
@@ -107,14 +108,14 @@ def _acquire(lock: FileLock, task: Task, holder_path: Path, limit_s: float) -> N
             return
         task.raise_if_cancelled(PHASE)
         now_s = time.monotonic()
-        found = _read_holder(holder_path)
-        if found != holder:
-            holder, moved_s = found, now_s
+        found = look()
+        if found != seen:
+            seen, moved_s = found, now_s
         if now_s - moved_s > limit_s:
-            raise _lock_timeout(lock, holder, limit_s)
+            raise _lock_timeout(lock, seen[0], limit_s)
         if now_s - reported_s >= REPORT_EVERY_S:
             reported_s = now_s
-            task.report(_waiting(holder))
+            task.report(_waiting(seen[0]))
         time.sleep(POLL_S)
 
 

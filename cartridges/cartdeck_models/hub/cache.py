@@ -116,6 +116,14 @@ class HubCache:
             raise
         return place
 
+    def trace(self, repository: str, blob_id: str) -> object:
+        """What changes while huggingface_hub fetches the content: the sizes of its partial files."""
+        found: dict[str, int] = {}
+        for path in (self.folder(repository) / "blobs").glob(f"{blob_id}.*.incomplete"):
+            with contextlib.suppress(OSError):
+                found[path.name] = path.stat().st_blocks
+        return found
+
     def set_aside(self, repository: str, blob_id: str, content: Path) -> Path:
         """Move content that is not what its name says out of the way; where it is now."""
         folder = self.parts_folder(repository, blob_id)

@@ -40,7 +40,10 @@ class Readable(Protocol):
 
 
 class Hasher:
-    """Follows a growing file. `catch_up` may be called again and again; only what is new is read."""
+    """Follows a growing file. `catch_up` may be called again and again; only what is new is read.
+
+    `git_size` is the whole size, which git's name begins with; without it that hash is not taken, in half the time.
+    """
 
     def __init__(self, source: Readable, git_size: int | None) -> None:
         self._source = source
@@ -119,11 +122,13 @@ class _WholeFile:
         self._file.close()
 
 
-def digest_of(path: Path, *, on_position: Callable[[int], None], is_stopped: Callable[[], bool]) -> Digest:
-    """Both hashes of the file `path`; `on_position` is told how far it is, `is_stopped` may end it early."""
+def digest_of(
+    path: Path, *, on_position: Callable[[int], None], is_stopped: Callable[[], bool], wants_git: bool = True
+) -> Digest:
+    """The hashes of the file `path`; `on_position` is told how far it is, `is_stopped` may end it early."""
     source = _WholeFile(path)
     try:
-        hasher = Hasher(source, source.prefix)
+        hasher = Hasher(source, source.prefix if wants_git else None)
         while hasher.position < source.prefix and not is_stopped():
             before, whole = hasher.position, source.prefix
             source.prefix = min(whole, before + 8 * READ_BYTES)

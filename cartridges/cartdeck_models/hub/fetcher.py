@@ -50,7 +50,8 @@ class Fetcher:
         """Make `file` present and verified. Raises HASH_MISMATCH, LOCK_TIMEOUT, CANCELLED, OSError, and what
         `transfer` raises."""
         name, blob_id = repository.name, file.blob_id
-        with held(self._cache.lock_path(name, blob_id), task, limit_s=self._settings.lock_limit_s) as holding:
+        lock_path, limit_s = self._cache.lock_path(name, blob_id), self._settings.lock_limit_s
+        with held(lock_path, task, limit_s=limit_s, trace=lambda: self._cache.trace(name, blob_id)) as holding:
             found = self.check(name, repository.commit, file, task)
             if found is not None:
                 return found
@@ -89,6 +90,7 @@ class Fetcher:
             content,
             on_position=lambda at: task.report(Advance(None, "checking what is here", VERIFYING, at, size)),
             is_stopped=task.is_cancelled,
+            wants_git=file.sha256 is None,
         )
         task.raise_if_cancelled(VERIFYING)
         if file.sha256 is None and file.git_sha1 is None:
@@ -126,6 +128,7 @@ class Fetcher:
             repository.asked(file.path),
             connections=hub.connections,
             stall_limit_s=self._settings.stall_limit_s,
+            wants_git=file.sha256 is None,
         )
         return Transfer(repository.client, wanted, part, task).run()
 
@@ -142,7 +145,7 @@ class Fetcher:
             part.take_whole(target)
         finally:
             target.unlink(missing_ok=True)
-        digest = digest_of(part.path, on_position=_ignore, is_stopped=task.is_cancelled)
+        digest = digest_of(part.path, on_position=_ignore, is_stopped=task.is_cancelled, wants_git=file.sha256 is None)
         task.raise_if_cancelled(PHASE)
         return digest
 

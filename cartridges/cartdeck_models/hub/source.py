@@ -87,16 +87,18 @@ class HubSource:
     def _offline(self, spec: HubSpec, task: Task) -> Obtained:
         commit = self._known_commit(spec)
         plan = None if commit is None else plan_from_cache(spec, commit, self._cache)
-        if plan is None:
+        found = None if plan is None else self._checked(spec, plan, task)
+        if found is None:
             raise offline_error(spec, commit)
-        return self._checked(spec, plan, task)
+        return found
 
     def _online(self, spec: HubSpec, client: HubClient, task: Task) -> Obtained:
         revision = spec.revision or DEFAULT_REVISION
         if is_commit(revision):
             plan = plan_from_cache(spec, revision, self._cache)
-            if plan is not None:
-                return self._checked(spec, plan, task)
+            found = None if plan is None else self._checked(spec, plan, task)
+            if found is not None:
+                return found
         fallback = self._last_known(spec)
         repository = Repository(
             client, spec, task, stall_limit_s=self._settings.stall_limit_s, is_hasty=fallback is not None
@@ -113,21 +115,27 @@ class HubSource:
         found = self._recalled(spec, remembered) if remembered is not None and remembered.commit == commit else None
         return found if found is not None else self._obtain(spec, self._plan(spec, repository), repository, task)
 
-    def _last_known(self, spec: HubSpec) -> Callable[[Task], Obtained] | None:
+    def _last_known(self, spec: HubSpec) -> Callable[[Task], Obtained | None] | None:
         """How to give the model as it was last known, where all of it is here."""
         remembered = self._memory.recall(spec.key)
         recalled = None if remembered is None else self._recalled(spec, remembered)
         if recalled is not None:
             return lambda _: recalled
         commit = self._known_commit(spec)
-        plan = None if commit is None else plan_from_cache(spec, commit, self._cache)
+        try:
+            plan = None if commit is None else plan_from_cache(spec, commit, self._cache)
+        except CartdeckError:
+            return None  # what the spec means may have changed since
         return None if plan is None else lambda task: self._checked(spec, plan, task)
 
     def _without_asking(
-        self, spec: HubSpec, fallback: Callable[[Task], Obtained], error: CartdeckError, task: Task
+        self, spec: HubSpec, fallback: Callable[[Task], Obtained | None], error: CartdeckError, task: Task
     ) -> Obtained:
         task.report(Advance(None, f"{error.message} Using what is in the cache of {spec.repository}.", LOOKING_UP))
-        return fallback(task)
+        found = fallback(task)
+        if found is None:
+            raise error
+        return found
 
     def _known_commit(self, spec: HubSpec) -> str | None:
         revision = spec.revision or DEFAULT_REVISION
@@ -204,14 +212,17 @@ class HubSource:
         at_hand = self._cache.find(repository.name, repository.commit, file)
         return Fetched(at_hand or fetched.place, fetched.size_bytes, fetched.sha256, fetched.resumed_bytes)
 
-    def _checked(self, spec: HubSpec, plan: Plan, task: Task) -> Obtained:
-        """The model whose files are all here; what was never hashed is hashed now, without any request."""
+    def _checked(self, spec: HubSpec, plan: Plan, task: Task) -> Obtained | None:
+        """The model whose files are all here; what was never hashed is hashed now, without any request.
+
+        None where one of them is not what it should be.
+        """
         tally = Tally(task, spec.repository, plan.choice.files)
         fetched: list[Fetched] = []
         for index, file in enumerate(plan.choice.files):
             found = self._fetcher.check(spec.repository, plan.commit, file, tally.task_of(index, file))
             if found is None:
-                raise offline_error(spec, plan.commit)
+                return None
             tally.finish(index, found.size_bytes)
             fetched.append(found)
         return self._kept(spec, plan, fetched)

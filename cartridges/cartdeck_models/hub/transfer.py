@@ -45,12 +45,16 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to fetch, how it is named in messages, and how: `connections` at once, quiet for `stall_limit_s` at most."""
+    """What to fetch, how it is named in messages, and how: `connections` at once, quiet for `stall_limit_s` at most.
+
+    `wants_git` is whether the digest must have git's name of the content.
+    """
 
     url: str
     asked: Asked
     connections: int
     stall_limit_s: float
+    wants_git: bool = True
 
 
 @dataclass(slots=True)
@@ -86,7 +90,7 @@ class Transfer:
         self._note: Advance | None = None
         self._location: str | None = None
         self._furthest = 0
-        self._hasher = Hasher(target, target.size)
+        self._hasher = Hasher(target, target.size if wanted.wants_git else None)
         self._hashing: HashingThread | None = None
 
     def run(self) -> Digest:

@@ -1,5 +1,6 @@
 """The cache: others read what we fetched, we read what others fetched, and what is here is not asked for."""
 
+import json
 import os
 import random
 import socket
@@ -147,6 +148,27 @@ def test_a_second_call_on_a_branch_asks_only_what_it_means_now(desk, hub, reposi
 
     assert desk.obtain("owner/name") == first
     assert [request.path for request in hub.requests] == ["/api/models/owner/name/revision/main"]
+
+
+def test_wrong_content_at_a_pinned_commit_is_fetched_anew_too(desk, hub, repository) -> None:
+    cache, commit = desk.settings.hub_cache_dir, commit_of(hub)
+    path = hf_hub_download("owner/name", "model.onnx", cache_dir=cache, endpoint=hub.url, token=False, revision=commit)
+    Path(path).resolve().write_bytes(bytes(len(LARGE)))
+
+    assert desk.obtain(f"hf:owner/name@{commit}:model.onnx").path.read_bytes() == LARGE
+
+
+def test_transformers_loads_what_we_fetched_without_the_network(desk, hub, turn_network_off) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 3, "n_embd": 8, "n_head": 2}
+    hub.add({**FILES, "config.json": json.dumps(config).encode()})
+    found = desk.obtain("owner/name")
+    tried = turn_network_off()
+    cache = desk.settings.hub_cache_dir
+
+    assert transformers.AutoConfig.from_pretrained(found.path, local_files_only=True).n_layer == 3
+    assert transformers.AutoConfig.from_pretrained("owner/name", cache_dir=cache, local_files_only=True).n_layer == 3
+    assert tried == []
 
 
 def test_a_branch_that_moved_gives_the_new_commit_and_a_pinned_one_stays(desk, hub, repository) -> None:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from cartdeck_models.lock import held
 from cartdeck_models.task import Advance, Task
@@ -88,3 +89,15 @@ def test_nothing_of_the_holder_is_left(tmp_path: Path) -> None:
         pass
 
     assert [path.name for path in tmp_path.iterdir()] in ([], ["x.lock"])
+
+
+def test_a_holder_that_tells_nothing_is_waited_for_while_it_leaves_traces(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    traces = iter(range(1_000_000))
+    foreign = FileLock(path, thread_local=False)
+    foreign.acquire()
+    timer = threading.Timer(1.5, foreign.release)
+    timer.start()
+    with held(path, quiet(), limit_s=0.5, trace=lambda: next(traces)):
+        assert next(traces) > 5
+    timer.join()

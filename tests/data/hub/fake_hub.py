@@ -7,6 +7,7 @@ nothing is wrong is checked against huggingface_hub's own client in test_hub_fak
 import hashlib
 import json
 import socket
+import ssl
 import threading
 import time
 from collections import Counter
@@ -101,7 +102,8 @@ class Request:
 class FakeHub:
     """The hub. `url` is its endpoint; `requests` has all that reached it, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.repositories: dict[str, Repository] = {}
         self.tokens = {"hf_goodtoken", "hf_membertoken"}
         self.requests: list[Request] = []
@@ -182,11 +184,14 @@ class FakeHub:
 
     def _serve(self, origin: str) -> str:
         server = _Server(("127.0.0.1", 0), _handler(self, origin))
+        if self._tls is not None:
+            server.socket = self._tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         self._servers.append(server)
         self._threads.append(thread)
-        return f"http://127.0.0.1:{server.server_port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://127.0.0.1:{server.server_port}"
 
 
 class _Server(ThreadingHTTPServer):
@@ -453,9 +458,9 @@ def _folders(items: list[dict[str, Any]]) -> list[str]:
     return sorted({item["path"].rpartition("/")[0] for item in items} - {""})
 
 
-def serving() -> Iterator[FakeHub]:
-    """A hub that is closed afterwards, for a fixture."""
-    hub = FakeHub()
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[FakeHub]:
+    """A hub that is closed afterwards, for a fixture; with `tls` on both origins."""
+    hub = FakeHub(tls)
     try:
         yield hub
     finally:
