@@ -145,7 +145,8 @@ def apply_adapters(model: "Model", context: "Context", adapters: tuple[tuple[Pat
         handles.append(handle)
     if handles:
         count = len(handles)
-        pointers, scales = (ctypes.c_void_p * count)(*handles), (ctypes.c_float * count)(*(one for _, one in adapters))
+        pointers = (native.llama_adapter_lora_p_ctypes * count)(*handles)
+        scales = (ctypes.c_float * count)(*(scale for _, scale in adapters))
         status = native.llama_set_adapters_lora(context.handle, pointers, count, scales)
         if status:
             raise failure(
