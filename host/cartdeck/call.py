@@ -101,7 +101,7 @@ class Call(Request):
                     return events
             if self._error is not None:
                 intake.hand_over()
-                raise self._error
+                raise self._error.with_traceback(None)  # it may be the error of many calls
             if self._end is not None:
                 if self._has_told_end:
                     return []
@@ -126,7 +126,7 @@ class Call(Request):
     def result(self) -> Result:
         """What the call gave. Raises its error if it failed, RuntimeError while it runs."""
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         if self._end is None or self._intake is None:
             raise RuntimeError("the call has not ended: iterate over its events first, or use run()")
         return Result(self._intake.outputs, self._end.progress, self._end.provenance)

@@ -70,7 +70,8 @@ class Intake:
 
     __slots__ = (
         "_backlog", "_cartridge", "_entries", "_is_sharing", "_keep_bytes", "_kept_bytes", "_log_bytes", "_log_count",
-        "_log_limit", "_log_lost", "_progress", "_shared_bytes", "_waiting_bytes", "outputs", "waiting_chunks",
+        "_log_limit", "_log_lost", "_progress", "_shared_bytes", "_unshared_bytes", "_waiting_bytes", "outputs",
+        "waiting_chunks",
     )  # fmt: skip  # one is made for each call
 
     def __init__(
@@ -84,8 +85,9 @@ class Intake:
         self._keep_bytes = keep_bytes
         self._is_sharing = is_sharing
         self._kept_bytes = 0
+        self._unshared_bytes = 0
         self._shared_bytes = 0
-        """Of what is kept, so much is counted in the backlog."""
+        """What is kept takes so much memory: not counted in the backlog, and counted there."""
         self._log_limit = log_lines
         self._log_count = 0
         self._log_bytes = 0
@@ -262,7 +264,8 @@ class Intake:
         if not self._is_sharing:
             return True
         memory = size + _ITEM_BYTES * len(pieces) if kept.is_sequence else size
-        if self._kept_bytes + memory <= _ALWAYS_KEPT:
+        if self._unshared_bytes + memory <= _ALWAYS_KEPT:
+            self._unshared_bytes += memory
             return True
         if not self._backlog.keep(memory):
             return False

@@ -90,6 +90,17 @@ async def test_a_cancel_while_the_arguments_are_not_taken_is_answered(
         assert engine.pool.sessions == sessions
 
 
+async def test_a_coroutine_that_writes_tiny_items_lets_the_loop_turn(quick: Callable[..., Settings]) -> None:
+    """It never has to wait for room; a CANCEL has to be heard all the same, so what it wrote leaves now and then."""
+    async with Engine(quick()) as engine:
+        await engine.load("echo", timeout_s=10)
+        [session] = engine.pool.sessions
+        before = session.traffic().received_frames
+        result = await engine.run("emit-items", {"count": 200_000, "size": 1}, timeout_s=30)
+        assert result.items == [b"x"] * 200_000
+        assert session.traffic().received_frames - before >= 12, "a chunk for each turn"
+
+
 async def test_200_streams_are_cancelled_at_once(
     quick: Callable[..., Settings], failure_of: Any, wait_until: Any
 ) -> None:

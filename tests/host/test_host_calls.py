@@ -376,6 +376,22 @@ async def test_a_clock_that_cannot_be_looked_at_stops_no_other(
     assert "a fault in one session's look" in caplog.text
 
 
+async def test_one_error_of_many_calls_does_not_gather_their_frames(engine: Engine) -> None:
+    calls = [engine.call("misbehave", {"action": "stall"}) for _ in range(5)]
+    for call in calls:
+        await call.__aenter__()
+    await engine.load("echo", timeout_s=20)
+    [session] = [one for one in engine.pool.sessions if one.key.cartridge == "echo"]
+    assert session.process is not None
+    session.process.kill()
+    depths: list[int] = []
+    for call in calls * 2:
+        with pytest.raises(CartdeckError) as caught:
+            [_ async for _ in call]
+        depths.append(len(caught.traceback))
+    assert len(set(depths)) == 1, depths
+
+
 async def test_a_result_before_the_end_is_a_mistake_of_the_caller(engine: Engine) -> None:
     async with engine.call("misbehave", {"action": "stall"}) as call:
         with pytest.raises(RuntimeError, match="has not ended"):
