@@ -16,6 +16,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk.keepalive import Report
 
 PHASE = "verify"
+GIT_DIGITS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,14 @@ def _check(model: KeptModel, gauge: _Gauge) -> list[CheckedFile]:
 
 def _check_file(place: Path, content: Path, expected: str | None, gauge: _Gauge) -> CheckedFile:
     count = gauge.begin(place)
+    is_git = expected is not None and len(expected) == GIT_DIGITS
     try:
         size = content.stat().st_size
-        digest = digest_of(content, on_position=count, is_stopped=gauge.is_stopped)
+        digest = digest_of(content, on_position=count, is_stopped=gauge.is_stopped, wants_git=is_git)
     except OSError:
         return CheckedFile(place, 0, expected, None)
     count(size)
-    return CheckedFile(place, size, expected, digest.shown(as_sha256=expected is None or len(expected) == 64))
+    return CheckedFile(place, size, expected, digest.shown(as_sha256=not is_git))
 
 
 def _write_down(inventory: Inventory, model: KeptModel, files: Sequence[CheckedFile]) -> str:
