@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from weakref import finalize
 
 from cartdeck.plans.convert import Absent
 from cartdeck.plans.flow import Flow
@@ -26,6 +27,7 @@ class Output:
         """0: a value; 1: a sequence; 2: a sequence of sequences."""
         self._flow = flow
         self._reader = reader
+        finalize(self, reader.close)
 
     @property
     def absent(self) -> Absent | None:

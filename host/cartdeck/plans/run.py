@@ -70,6 +70,7 @@ class PlanRun:
         self._pumps: list[asyncio.Task[None]] = []
         self._outputs: dict[str, Output] = {}
         self._kept: Kept | None = None
+        self._context: Context
         self._open = 0
         self._error: CartdeckError | None = None
         self._is_stopping = False
@@ -132,6 +133,11 @@ class PlanRun:
         """The error of a plan that has failed, before it is at its end too."""
         return self._error
 
+    @property
+    def spilled(self) -> dict[str, int]:
+        """How many pieces or items of each value went to a temporary file."""
+        return {name: flow.spool.spilled for name, flow in self._flows.items() if flow.spool.spilled}
+
     def cancel(self, reason: str = "the caller cancelled it") -> None:
         """Give the plan up, wherever it stands: every call is cancelled. Does nothing after the end."""
         if self._done is not None and not self._done.done():
@@ -168,7 +174,7 @@ class PlanRun:
         self.tally = PlanTally(len(self.compiled.steps))
         at_once, memory_bytes = self._limits
         budget = Budget(memory_bytes)
-        context = Context(
+        context = self._context = Context(
             engine=engine,
             budget=budget,
             slots=Slots(at_once),
@@ -323,8 +329,13 @@ class PlanRun:
             self.tally.succeed()
         if self._kept is not None:
             self._kept.close()
+        self._context.on_ended = _no_more  # so that a run nobody holds is gone, and its files with it
         self._telling.tell(PlanEnded(self.tally.overall, self._error))
         done.set_result(None)
+
+
+def _no_more(_step: StepRun) -> None:
+    """All steps have ended."""
 
 
 async def run_plan(

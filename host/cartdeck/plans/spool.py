@@ -132,7 +132,7 @@ class Spool:
 
     __slots__ = (
         "_budget", "_memory", "_memory_bytes", "_memory_from", "_readers", "_room", "_spill", "count", "error",
-        "is_ended", "put_bytes", "stored_from",
+        "is_ended", "put_bytes", "spilled", "stored_from",
     )  # fmt: skip
 
     def __init__(self, budget: Budget) -> None:
@@ -147,6 +147,8 @@ class Spool:
         """The position of the first entry in the file."""
         self.count = 0
         self.put_bytes = 0
+        self.spilled = 0
+        """So many entries have gone to the file."""
         self.is_ended = False
         self.error: CartdeckError | None = None
         self._room: asyncio.Future[None] | None = None
@@ -184,6 +186,7 @@ class Spool:
                 self._spill = Spill()
             self.stored_from = min(self.stored_from, self.count)
             self._spill.append(entry, cost)
+            self.spilled += 1
         self.count += 1
         self.put_bytes += cost
         self._wake_readers()
