@@ -11,7 +11,7 @@ from cartdeck_models.flight import Flights, Seat
 from cartdeck_models.local import exists_locally, obtain_local
 from cartdeck_models.obtained import Obtained, ObtainedFile
 from cartdeck_models.package import obtain_package
-from cartdeck_models.pypi import PypiSource
+from cartdeck_models.pypi.source import PypiSource
 from cartdeck_models.record import Record
 from cartdeck_models.settings import Settings
 from cartdeck_models.spec import HubSpec, LocalSpec, ModelSpec, PackageSpec, PypiSpec

