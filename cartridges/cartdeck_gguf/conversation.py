@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cartdeck_gguf.admission import overflow
 from cartdeck_gguf.chat_template import ChatTemplate
 from cartdeck_gguf.instance import Instance
 from cartdeck_gguf.loading import LoadedModel, import_engine
@@ -162,7 +161,13 @@ def _place_images(
             phase="inference",
         )
     if model.model.exceeds(text, model.context_size):
-        raise overflow(f"of {len(text):,} characters", model.context_size)
+        raise failure(
+            Code.CONTEXT_OVERFLOW,
+            f"a dialogue of {len(text):,} characters does not fit a context of {model.context_size:,} tokens",
+            argument="messages",
+            phase="inference",
+            details={"prompt_tokens": None, "context_size": model.context_size},
+        )
     tokenizer = Tokenizer(model.model, model.vocabulary)
     parts: list[Sequence[int] | Insert] = [model.model.tokenize(first)]
     for picture, segment in zip(pictures, others, strict=True):
