@@ -35,8 +35,8 @@ sum sink
 work.steps = 50
 work.seconds = 0.02
 () -> relay -> r
-relay.cap = "cap:relay"
-relay.arguments = {"cap": "cap:work", "argument": "", "arguments": {"steps": 100}}
+relay.cap = "cap:work"
+relay.arguments = {"steps": 100}
 relay.argument = ""
 """
 
