@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urljoin, urlsplit
@@ -26,6 +27,7 @@ from huggingface_hub import constants, get_token, hf_hub_url
 from huggingface_hub.file_download import xet_get
 from huggingface_hub.utils import XetFileData
 
+from cartdeck_models.hub.digest import MOST_PIECES
 from cartdeck_models.hub.refusal import Refusal, host_of
 from cartdeck_models.settings import HubSettings
 
@@ -33,6 +35,8 @@ MOST_REDIRECTS = 10
 MOST_JSON_BYTES = 64 * 1024 * 1024
 CONNECT_LIMIT_S = 10.0
 PIECE_BYTES = 256 * 1024
+LASTING_PIECES = MOST_PIECES + 2
+"""A piece keeps its content until so many further ones, less one, have come: as long as it may wait to be hashed."""
 LONGEST_PIECE_S = 0.1
 LEAST_DIRECT_BYTES = 1024 * 1024
 """Answers from this size on are read from the connection itself, which is closed afterwards."""
@@ -86,7 +90,8 @@ class Body:
     _response: httpx2.Response
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """The bytes as they come, at most 256 KiB at once; each piece is valid until the next. Raises BrokenError."""
+        """The bytes as they come, at most 256 KiB at once; each piece lasts as `LASTING_PIECES` says. Raises
+        BrokenError."""
         with _foreign_errors(self.url):
             pieces, source = self._response.iter_raw(), self._socket
             length = self._response.headers.get("content-length", "")
@@ -116,9 +121,9 @@ def _received(source: socket.socket, size: int) -> Iterator[memoryview]:
 
     Raises OSError, and httpx2.RemoteProtocolError for an end that comes too soon.
     """
-    buffer = memoryview(bytearray(PIECE_BYTES))
+    buffers = cycle([memoryview(bytearray(PIECE_BYTES)) for _ in range(LASTING_PIECES)])
     while size > 0:
-        held, begun_s = 0, time.monotonic()
+        held, begun_s, buffer = 0, time.monotonic(), next(buffers)
         error: Exception | None = None
         while held < min(PIECE_BYTES, size) and time.monotonic() - begun_s < LONGEST_PIECE_S:
             try:

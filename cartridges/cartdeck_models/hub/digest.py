@@ -5,13 +5,15 @@ It does not know where the bytes come from: it reads those of the file that are 
 
 import hashlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 READ_BYTES = 1024 * 1024
-WAIT_S = 0.1
+MOST_PIECES = 4
+"""So many pieces wait to be hashed: a fast connection is slowed to what the hash takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,64 +51,110 @@ class Hasher:
         self._source = source
         self._git_size = git_size
         self._buffer = memoryview(bytearray(READ_BYTES))
+        self._lock = threading.Lock()
+        self.generation = 0
         self.restart()
 
     def restart(self) -> None:
-        """The file begins anew."""
-        self.position = 0
-        self._sha256 = hashlib.sha256()
-        self._git = None if self._git_size is None else hashlib.sha1(b"blob %d\0" % self._git_size)  # noqa: S324 - the name that git gives it
+        """The file begins anew: a piece of another `generation` is not its content."""
+        with self._lock:
+            self.generation += 1
+            self.position = 0
+            self._sha256 = hashlib.sha256()
+            named = None if self._git_size is None else b"blob %d\0" % self._git_size
+            self._git = None if named is None else hashlib.sha1(named)  # noqa: S324 - the name that git gives it
 
     def catch_up(self, is_stopped: Callable[[], bool]) -> None:
         """Hash all that is there by now, unless stopped. Raises OSError."""
-        while not is_stopped():
-            wanted = min(READ_BYTES, self._source.prefix - self.position)
-            if wanted <= 0:
-                return
-            size = self._source.read_into(self._buffer[:wanted], self.position)
-            if size == 0:
-                return  # it was cut short meanwhile; its size tells
-            piece = self._buffer[:size]
-            self._sha256.update(piece)
-            if self._git is not None:
-                self._git.update(piece)
-            self.position += size
+        with self._lock:
+            while not is_stopped():
+                wanted = min(READ_BYTES, self._source.prefix - self.position)
+                if wanted <= 0:
+                    return
+                size = self._source.read_into(self._buffer[:wanted], self.position)
+                if size == 0:
+                    return  # it was cut short meanwhile; its size tells
+                self._update(self._buffer[:size])
+
+    def feed(self, piece: "Piece") -> bool:
+        """Hash `piece` if it is the next one, so that it need not be read again. False if it is not."""
+        with self._lock:
+            is_next = (piece.at, piece.generation) == (self.position, self.generation)
+            if is_next:
+                self._update(piece.content)
+            return is_next
+
+    def _update(self, piece: bytes | memoryview) -> None:
+        self._sha256.update(piece)
+        if self._git is not None:
+            self._git.update(piece)
+        self.position += len(piece)
 
     def digest(self) -> Digest:
         return Digest(self._sha256.hexdigest(), self.position, None if self._git is None else self._git.hexdigest())
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Content that was written at `at`, while the hasher was at `generation`."""
+
+    at: int
+    content: bytes | memoryview
+    generation: int
+
+
 class HashingThread:
-    """A hasher that follows its file in a thread of its own while others write it."""
+    """A hasher that follows its file in a thread of its own while others write it.
+
+    What comes in order is hashed from where it was received; what does not is read from the file when its turn comes.
+    """
 
     def __init__(self, hasher: Hasher) -> None:
         self._hasher = hasher
-        self._news = threading.Event()
+        self._pieces: deque[Piece] = deque()
+        self._changed = threading.Condition()
         self._is_stopped = False
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="hash", daemon=True)
         self._thread.start()
 
-    def tell(self) -> None:
-        """There may be more bytes."""
-        self._news.set()
+    def offer(self, piece: Piece) -> None:
+        """`piece` was written. Its content must not change until `MOST_PIECES` further ones were offered; this waits
+        while so many are there."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._pieces) < MOST_PIECES or self._is_stopped)
+            self._pieces.append(piece)
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Stop, and wait until the thread has ended. Raises what it met."""
-        self._is_stopped = True
-        self._news.set()
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
         try:
-            while not self._is_stopped:
-                self._news.wait(WAIT_S)
-                self._news.clear()
-                self._hasher.catch_up(lambda: self._is_stopped)
+            while (piece := self._next()) is not None:
+                if not self._hasher.feed(piece) and piece.at > self._hasher.position:
+                    self._hasher.catch_up(lambda: self._is_stopped)
         except Exception as error:
             self._error = error  # raised in the thread that stops this one
+        finally:
+            with self._changed:
+                self._is_stopped = True  # nobody waits for room any more
+                self._changed.notify_all()
+
+    def _next(self) -> Piece | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pieces or self._is_stopped)
+            if self._is_stopped:
+                return None
+            piece = self._pieces.popleft()
+            self._changed.notify_all()
+            return piece
 
 
 class _WholeFile:

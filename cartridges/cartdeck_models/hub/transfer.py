@@ -6,19 +6,24 @@ there from the beginning on grows steadily and the hash keeps up.
 """
 
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from cartdeck_models.hub.client import Body, BrokenError, HubClient, RefusedError, StrangeAnswerError
-from cartdeck_models.hub.digest import Digest, Hasher, HashingThread
+from cartdeck_models.hub.digest import Digest, Hasher, HashingThread, Piece
 from cartdeck_models.hub.patience import Patience
 from cartdeck_models.hub.refusal import PHASE, Asked
 from cartdeck_models.task import Advance, Task
 
 STEP_BYTES = 32 * 1024 * 1024
 WATCH_S = 0.1
+LEAST_HASHED_APART_BYTES = 4 * 1024 * 1024
+FIRST_WORKERS = 1
+GROW_EVERY_S = 0.3
+FAST_BYTES_S = 100e6
 END_LIMIT_S = 2.0
 _LOCATION_REFUSED = (400, 401, 403, 404, 410)
 
@@ -86,6 +91,9 @@ class Transfer:
         self._steps: list[_Step] = []
         self._bodies: set[Body] = set()
         self._running = 0
+        self._threads: list[threading.Thread] = []
+        self._waiting: list[Callable[[], None]] = []
+        self._grown_s, self._grown_at = 0.0, 0
         self._error: Exception | None = None
         self._note: Advance | None = None
         self._location: str | None = None
@@ -113,22 +121,41 @@ class Transfer:
         self._hasher.restart()
         self._target.forget()
 
+    @property
+    def _is_long(self) -> bool:
+        return self._target.size is None or self._target.size >= LEAST_HASHED_APART_BYTES
+
     # watching
 
     def _run_workers(self, workers: list[Callable[[], None]]) -> None:
         """Run all to their ends, or to the first error; no worker is left behind but one that cannot be woken."""
         self._stopped.clear()
-        self._error, self._note, self._running = None, None, len(workers)
-        self._hashing = HashingThread(self._hasher) if len(workers) > 1 else None
-        threads = [threading.Thread(target=self._guarded, args=(work,), name="fetch", daemon=True) for work in workers]
+        self._error, self._note, self._running = None, None, 0
+        self._hashing = HashingThread(self._hasher) if self._is_long else None
+        self._threads, self._waiting = [], list(workers)
         try:
-            for thread in threads:
-                thread.start()
+            for _ in range(FIRST_WORKERS):
+                self._start_worker()
             self._watch()
         finally:
-            self._stop(threads)
+            self._stop(self._threads)
         if self._error is not None:
             raise self._error
+
+    def _start_worker(self) -> None:
+        if self._waiting:
+            thread = threading.Thread(target=self._guarded, args=(self._waiting.pop(0),), name="fetch", daemon=True)
+            with self._changed:
+                self._running += 1
+            self._threads.append(thread)
+            self._grown_s, self._grown_at = time.monotonic(), self._target.done
+            thread.start()
+
+    def _start_more(self) -> None:
+        """One more connection where those there are bring little: a fast link gains nothing by them."""
+        taken_s = time.monotonic() - self._grown_s
+        if taken_s >= GROW_EVERY_S and (self._target.done - self._grown_at) / taken_s < FAST_BYTES_S:
+            self._start_worker()
 
     def _watch(self) -> None:
         told: Advance | None = None
@@ -139,6 +166,7 @@ class Transfer:
                     return
                 note = self._note
             self._task.raise_if_cancelled(PHASE)
+            self._start_more()
             if note is None:
                 self._report()
             elif note is not told:
@@ -233,16 +261,18 @@ class Transfer:
             raise BrokenError(self._wanted.asked.host, "the connection was cut", was_made=True)
 
     def _write(self, step: _Step, piece: bytes | memoryview, patience: Patience) -> None:
-        step.at = self._target.write(step.at, piece)
+        at = step.at
+        step.at = self._target.write(at, piece)
+        written = Piece(at, piece, self._hasher.generation)
+        if self._hashing is not None:
+            self._hashing.offer(written)
+        elif not self._hasher.feed(written):
+            self._hasher.catch_up(self._stopped.is_set)
         patience.work = self._target.done
         self._note = None
         if patience.work > self._furthest:
             self._furthest = patience.work
             patience.moved()
-        if self._hashing is not None:
-            self._hashing.tell()
-        else:
-            self._hasher.catch_up(self._stopped.is_set)
 
     @contextmanager
     def _opened(self, first: int, end: int | None) -> Generator[Body]:
