@@ -40,7 +40,7 @@ class Client:
         self.deeds: Counter[str] = Counter()
         self._deeds = [
             self.echo, self.echo, self.peek, self.stay, self.relay, self.break_wire, self.harm, self.flood,
-            self.read_slowly, self.items, self.upload, self.hurry,
+            self.read_slowly, self.read_outputs, self.items, self.upload, self.hurry,
         ]  # fmt: skip  # a list to scan
 
     async def turn(self) -> None:
@@ -101,6 +101,11 @@ class Client:
         count = self.random.choice([4, 20])
         async with self.engine.call("emit", {"count": count}, timeout_s=CALL_S) as call:
             assert await self._read(call, pause_s=0.02, look=_is_of_its_block) == count * 262_144
+
+    async def read_outputs(self) -> None:
+        """Many that come whole, slowly."""
+        async with self.engine.call(self.foreign, {"how": "many outputs"}, timeout_s=CALL_S) as call:
+            assert await self._read(call, pause_s=0.01) == 30 * 60_000
 
     async def items(self) -> None:
         merged, count = self.random.random() < 0.5, self.random.choice([10, 3000])

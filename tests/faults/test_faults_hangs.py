@@ -67,7 +67,7 @@ async def test_a_process_that_computes_is_neither_hung_nor_silent(
     """In C the lock is held for about a second: no heartbeat and no keepalive leave, but CPU time is used."""
     settings = quick(health={"heartbeat_s": 0.2, "keepalive_s": 0.1}, call={"silence_s": 20.0 if native else 1.0})
     async with Engine(settings) as engine:
-        result = await engine.run("compute", {"count": count, "native": native}, timeout_s=20)
+        result = await engine.run("compute", {"count": count, "native": native}, timeout_s=60)
         assert int(result.text) == count * (count - 1) // 2
 
 
@@ -142,6 +142,27 @@ async def test_a_slow_reader_ends_its_own_call_and_no_other_of_that_process(
             assert (await other).text == "loaded"
             assert (await failure_of(slow.collect())).code is Code.READER_STALLED
         assert engine.pool.sessions == [session]
+
+
+async def test_outputs_that_come_whole_to_a_slow_reader_wait_beyond_the_budget_and_none_is_lost(
+    quick: Callable[..., Settings], foreign: Callable[..., str], wait_until: Any
+) -> None:
+    """They need no credit: 16 calls bring 29 MB at once."""
+    cap = foreign()
+    async with Engine(quick(wire={"backlog_bytes": 1 << 20})) as engine:
+        await engine.load(cap, timeout_s=10)
+        calls = [engine.call(cap, {"how": "many outputs"}, timeout_s=60) for _ in range(16)]
+        for call in calls:
+            await call.__aenter__()
+        await wait_until(lambda: all(call.is_answered for call in calls), limit_s=20.0)
+        assert engine.backlog.used_bytes <= 1 << 20
+        assert engine.backlog.stored_bytes > 16 << 20
+        for call in calls:
+            found = [event async for event in call if isinstance(event, Data)]
+            assert [(event.output, event.value) for event in found] == [
+                (f"out-{number}", bytes((number,)) * 60_000) for number in range(30)
+            ]
+        assert (engine.backlog.used_bytes, engine.backlog.stored_bytes) == (0, 0)
 
 
 async def test_a_stall_in_a_peer_ends_the_call_that_waits_for_it_and_no_process(

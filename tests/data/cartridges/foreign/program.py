@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 MOMENT, DEATH = [*sys.argv[1:], "", ""][:2]
 FOLDER = Path(__file__).parent
+OUTPUTS = 30
 WINDOW = 4  # what the host of these tests grants at first
 
 
@@ -58,7 +59,10 @@ def send(data: bytes) -> None:
 
 
 def frame(kind: int, number: int, **fields: Any) -> None:
-    keys = {"meta": 5, "payload": 6, "cap": 10, "stream": 11, "media": 12, "count": 15, "sequence": 17, "credit": 19}
+    keys = {
+        "meta": 5, "payload": 6, "cap": 10, "stream": 11, "media": 12, "count": 15, "sequence": 17, "credit": 19,
+        "name": 21,
+    }  # fmt: skip  # a list to scan
     send(encode({1: kind, 2: number} | {keys[name]: value for name, value in fields.items()}))
 
 
@@ -147,6 +151,13 @@ def odd_progress(number: int) -> None:
     frame(4, number, meta={"progress": 1.0})
 
 
+def many_outputs(number: int) -> None:
+    """Right, and more than a slow reader's window: what comes whole needs no credit."""
+    for stream in range(OUTPUTS):
+        frame(8, number, stream=stream, name=f"out-{stream}", payload=bytes((stream,)) * 60_000)
+    frame(4, number, meta={"progress": 1.0})
+
+
 def low_end(number: int) -> None:
     frame(5, number, meta={"level": "progress", "message": "almost", "progress": 0.9})
     frame(4, number, meta={"progress": 0.25})
@@ -183,6 +194,7 @@ MISDEEDS: dict[str, Callable[[int], None]] = {
     "stop reading": lambda _number: linger(),
     "drip": drip,
     "odd progress": odd_progress,
+    "many outputs": many_outputs,
     "low end": low_end,
     "ignore cancel": ignore_cancel,
     "grandchild": grandchild,
