@@ -3,6 +3,9 @@
 It does not know requests' handlers, nor how tokens become text. In each round every text that can go on gets one token,
 all of them in one call; a prompt is computed slice by slice, in calls of its own, the prompts in turns, and takes most
 of the time while others wait for tokens, not all of it. A text whose reader is behind is left out.
+
+There are two lanes. Texts that must come out the same under load have a context to themselves, one after another:
+numbers depend, in their last bits, on what else a call carries and on where in the context a sequence's cells are.
 """
 
 import threading
@@ -11,14 +14,15 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cartdeck_gguf.admission import Admission
+from cartdeck_gguf.admission import make_choices, read_prompt
 from cartdeck_gguf.generation import Generation
+from cartdeck_gguf.lane import Lane, Party, check_texts
 from cartdeck_gguf.loading import native_log
-from cartdeck_gguf.prefix_cache import PrefixCache
 from cartdeck_gguf.track import Track
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 if TYPE_CHECKING:
+    from cartdeck_gguf.context import Context
     from cartdeck_gguf.loading import LoadedModel
 
 READING_SHARE: Final = 0.75
@@ -26,6 +30,9 @@ READING_SHARE: Final = 0.75
 
 _LOOK_S: Final = 1.0
 """How often a text is looked at whose reader takes nothing."""
+
+Parts = list[tuple[Track, list[int], int]]
+"""Tokens of texts, with the place where each text's begin."""
 
 
 @dataclass(slots=True)
@@ -48,13 +55,14 @@ class Batcher:
     def __init__(self, model: "LoadedModel") -> None:
         self.stats = Stats()
         self._model = model
-        self._context = model.context
-        self._cache = PrefixCache(model.context, slice_tokens=model.slice_tokens)
-        self._admission = Admission(model, self._cache)
+        self._shared = self._new_lane(model.context)
+        self._apart: Lane | None = None
         self._live: list[Track] = []
+        self._open_texts: dict[Generation, int] = {}
         self._lock = threading.Lock()
         self._inbox: deque[Generation] = deque()
         self._in_call: frozenset[Generation] = frozenset()
+        self._calling: Context | None = None
         self._has_cancelled = False
         self._read_s = self._drawn_s = 0.0
 
@@ -70,8 +78,8 @@ class Batcher:
         with self._lock:
             if not generation.delivery.is_over:
                 generation.is_cancelled = self._has_cancelled = True
-                if generation in self._in_call:
-                    self._context.flag.set()
+                if generation in self._in_call and self._calling is not None:
+                    self._calling.flag.set()
 
     # the owner's thread
 
@@ -81,14 +89,16 @@ class Batcher:
         try:
             return self._round()
         except Exception as error:  # a mistake of ours: every request hears of it, and the thread lives on
-            self._fail_all(error)
+            for generation in list(self._open_texts):
+                self._end(generation, error, is_sound=False)
             return 0.0
 
     def _round(self) -> float | None:
         self._take_inbox()
         if self._has_cancelled:
             self._drop_cancelled()
-        self._live.extend(self._admission.seat(self._live))
+        for lane in self._lanes:
+            self._live.extend(lane.seat([track for track in self._live if self._lane_of(track) is lane]))
         if not self._live:
             return None
         is_done = self._read_one_prompt() if self._reading_is_due() else False
@@ -100,12 +110,43 @@ class Batcher:
             return 0.0
         return self._look_at_stalled()
 
+    @property
+    def _lanes(self) -> tuple[Lane, ...]:
+        return (self._shared,) if self._apart is None else (self._shared, self._apart)
+
+    def _lane_of(self, track: Track) -> Lane:
+        is_apart = track.generation.settings.deterministic
+        return self._apart if is_apart and self._apart is not None else self._shared
+
+    def _new_lane(self, context: "Context") -> Lane:
+        return Lane(context, context_size=self._model.context_size, slice_tokens=self._model.slice_tokens)
+
     def _take_inbox(self) -> None:
         while self._inbox:
             with self._lock:
                 generation = self._inbox.popleft()
-            self._admission.add(generation)
+            native_log.begin_section(generation.log)
+            try:
+                self._receive(generation)
+            except CartdeckError as error:
+                self._end(generation, error)
             native_log.begin_section(self._hear)
+
+    def _receive(self, generation: Generation) -> None:
+        """Puts a request into its lane. Raises what `read_prompt` and `make_choices` raise, `CANCELLED`,
+        `OUT_OF_MEMORY` where the context apart cannot be had, `UNSUPPORTED`."""
+        if generation.is_cancelled:
+            raise _cancelled(generation)
+        prompt = read_prompt(generation, self._model)
+        if not generation.settings.deterministic:
+            lane = self._shared
+            check_texts(generation, lane.context)
+        else:
+            lane = self._apart = self._apart or self._new_lane(self._model.apart())
+        choices = make_choices(generation, self._model)
+        self._open_texts[generation] = len(choices)
+        for texts in [choices] if lane is self._shared else [[one] for one in choices]:
+            lane.wait(Party(generation, prompt, texts))
 
     def _hear(self, level: str, line: str) -> None:
         """A line of the engine's goes to the requests that it is computing for."""
@@ -114,11 +155,8 @@ class Batcher:
 
     def _drop_cancelled(self) -> None:
         self._has_cancelled = False
-        for track in self._live:
-            if track.generation.is_cancelled:
-                self._end(track.generation, _cancelled(track.generation))
-        self._live = [track for track in self._live if track.sequence >= 0]
-        self._admission.drop_cancelled()
+        for generation in [one for one in self._open_texts if one.is_cancelled]:
+            self._end(generation, _cancelled(generation))
 
     def _reading_is_due(self) -> bool:
         """Whether a prompt may be computed now: always while no text waits for tokens."""
@@ -135,50 +173,44 @@ class Batcher:
         track.read_at = started
         part = track.next_part(self._model.slice_tokens)
         if part.insert is not None:
-            is_done = self._compute_insert(track, part.insert, part.start)
+            is_done = self._compute_insert(track, part.start)
         else:
             is_done = self._compute([(track, part.tokens, part.start)])
         self._read_s += time.monotonic() - started
         return is_done
 
     def _draw_round(self) -> bool:
-        """Computes one token of each text that can go on, in one call; in a call each for those that want their own."""
-        ready = [track for track in self._live if track.can_draw]
-        self.stats.left_out += sum(1 for track in self._live if track.is_left_out)
-        if not ready:
-            return False
-        started = time.monotonic()
-        shared = [track for track in ready if not track.generation.settings.deterministic]
-        calls = [[track] for track in ready if track.generation.settings.deterministic]
-        is_done = False
-        for call in [shared, *calls] if shared else calls:
-            parts = [(track, track.pending_tokens, len(track.trace.tokens)) for track in call if track.sequence >= 0]
-            is_done = (bool(parts) and self._compute(parts)) or is_done
+        """Computes one token of each text that can go on, those of a lane in one call."""
+        started, is_done = time.monotonic(), False
+        for lane in self._lanes:
+            live = [track for track in self._live if self._lane_of(track) is lane]
+            self.stats.left_out += sum(1 for track in live if track.is_left_out)
+            parts = [(track, track.pending, len(track.trace.tokens)) for track in live if track.can_draw]
+            if parts:
+                is_done = self._compute(parts) or is_done
         self._drawn_s += time.monotonic() - started
         return is_done
 
-    def _compute(self, parts: list[tuple[Track, list[int], int]]) -> bool:
-        """Computes tokens of one or more texts in one call, and draws from what comes of it. Whether it was done."""
-        context, stats = self._context, self.stats
-        with self._lock:
-            if any(track.generation.is_cancelled for track, _, _ in parts):
-                return False
-            context.flag.clear()
-            self._in_call = frozenset(track.generation for track, _, _ in parts)
+    def _compute(self, parts: Parts) -> bool:
+        """Computes tokens of one or more texts of a lane in one call, and draws from what comes of it. Whether it was
+        done."""
+        context, stats = self._lane_of(parts[0][0]).context, self.stats
+        generations = frozenset(track.generation for track, _, _ in parts)
+        if not self._begin_call(context, generations):
+            return False
         context.start_batch()
         rows = [context.add(track.sequence, tokens, start) for track, tokens, start in parts]
         try:
             decoded = context.compute()
         except CartdeckError as error:
-            for track, _, _ in parts:
-                self._end(track.generation, error, is_sound=False)
+            for generation in generations:
+                self._end(generation, error, is_sound=False)
             return True
         finally:
-            with self._lock:
-                self._in_call = frozenset()
+            self._end_call()
         if decoded is not decoded.DONE:
             for track, _, start in parts:
-                context.forget(track.sequence, start) if start else context.forget(track.sequence)
+                context.forget(track.sequence, start)
             if decoded is decoded.NO_ROOM:
                 self._make_room(parts[-1][0])
             return decoded is decoded.NO_ROOM
@@ -192,6 +224,19 @@ class Batcher:
             self._advance(track, tokens, row)
         return True
 
+    def _begin_call(self, context: "Context", generations: frozenset[Generation]) -> bool:
+        """Whether the call is still wanted. From now on a cancel of one of them breaks it off."""
+        with self._lock:
+            if any(generation.is_cancelled for generation in generations):
+                return False
+            context.flag.clear()
+            self._in_call, self._calling = generations, context
+            return True
+
+    def _end_call(self) -> None:
+        with self._lock:
+            self._in_call, self._calling = frozenset(), None
+
     def _advance(self, track: Track, tokens: list[int], row: int) -> None:
         """Takes in that tokens were computed; draws the next one when the prompt is whole."""
         if track.sequence < 0:
@@ -201,43 +246,38 @@ class Batcher:
             track.generation.delivery.touch()
             return
         try:
-            for one in self._admission.siblings(track):
-                self._live.append(one)
-                one.draw(self._context, row)
-                self._leave_if_over(one)
-            track.draw(self._context, row)
+            siblings = self._lane_of(track).siblings(track)
+            self._live.extend(siblings)
+            for one in (*siblings, track):
+                one.draw(self._lane_of(track).context, row)
+                if one.choice.finish_reason is not None:
+                    self._leave(one)
         except CartdeckError as error:
             self._end(track.generation, error, is_sound=False)
-            return
-        self._leave_if_over(track)
 
-    def _compute_insert(self, track: Track, insert: object, start: int) -> bool:
-        generation = track.generation
-        with self._lock:
-            if generation.is_cancelled:
-                return False
-            self._context.flag.clear()
-            self._in_call = frozenset((generation,))
+    def _compute_insert(self, track: Track, start: int) -> bool:
+        generation, context = track.generation, self._lane_of(track).context
+        if not self._begin_call(context, frozenset((generation,))):
+            return False
         try:
-            track.compute_insert(self._context, start)
+            track.compute_insert(context, start)
         except CartdeckError as error:
             self._end(generation, _cancelled(generation) if generation.is_cancelled else error, is_sound=False)
         finally:
-            with self._lock:
-                self._in_call = frozenset()
+            self._end_call()
         generation.delivery.touch()
         return True
 
     def _make_room(self, track: Track) -> None:
         """The engine found no cell although they were counted: what is kept goes first, then the text ends here."""
-        if self._admission.drop_kept():
+        if self._lane_of(track).drop_kept():
             return
         if track.is_reading:
             message = f"there is no room for the rest of a prompt of {track.generation.prompt_tokens:,} tokens"
             self._end(track.generation, failure(Code.CONTEXT_OVERFLOW, message, argument="prompt", phase="prompt"))
         else:
             track.choice.finish("length")
-            self._leave_if_over(track)
+            self._leave(track)
 
     def _look_at_stalled(self) -> float:
         for track in list(self._live):
@@ -247,35 +287,33 @@ class Batcher:
                 self._end(track.generation, error)
         return _LOOK_S
 
-    def _leave_if_over(self, track: Track) -> None:
+    def _leave(self, track: Track) -> None:
         """Gives up the place of a text that has its end; with the last one the request is over."""
-        if track.choice.finish_reason is None:
-            return
         generation = track.generation
         if track.choice.index == 0:
             generation.finish_reason = track.choice.finish_reason
         self._live.remove(track)
-        self._admission.leave(track)
-        if not any(one.generation is generation for one in self._live):
-            self._admission.release(generation)
+        self._lane_of(track).leave(track)
+        self._open_texts[generation] -= 1
+        if not self._open_texts[generation]:
+            del self._open_texts[generation]
             generation.delivery.end()
 
     def _end(self, generation: Generation, error: Exception, *, is_sound: bool = True) -> None:
         """Ends a request before its time; what was computed is kept if it is sound."""
         for track in [one for one in self._live if one.generation is generation]:
             self._live.remove(track)
-            self._admission.leave(track, is_sound=is_sound)
-        self._admission.release(generation)
+            self._lane_of(track).leave(track, is_sound=is_sound)
+        for lane in self._lanes:
+            lane.abandon(generation)
+        self._open_texts.pop(generation, None)
         if isinstance(error, CartdeckError) and error.code is Code.CANCELLED:
             generation.finish_reason = "cancelled"
         generation.delivery.end(error)
 
-    def _fail_all(self, error: Exception) -> None:
-        for generation in {track.generation for track in self._live}:
-            self._end(generation, error, is_sound=False)
-        self._admission.end_waiting(error)
-
 
 def _cancelled(generation: Generation) -> CartdeckError:
+    if generation.started_s is None:
+        return failure(Code.CANCELLED, "the request was given up before its turn came", phase="queue")
     count = generation.completion_tokens
     return failure(Code.CANCELLED, f"given up by the caller after {count} tokens", phase="inference")

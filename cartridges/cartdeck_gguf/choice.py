@@ -4,7 +4,7 @@ It does not know sequences, nor when its turn comes. Lives on the owner's thread
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cartdeck_gguf.generation import Generation, Piece, TokenRecord
 from cartdeck_modelkit.provenance import FinishReason
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from cartdeck_gguf.llama import Model
     from cartdeck_gguf.logprobs import Scores
     from cartdeck_gguf.sampler import Sampler
+
+_NOWHERE: Final = 2**62
+"""Where the token ends that completes a stop string: beyond what is given out."""
 
 
 class Choice:
@@ -61,10 +64,11 @@ class Choice:
 
     def _take(self, token: int, scores: "Scores | None") -> None:
         stream, data = self._stream, self._model.piece(token)
-        start = stream.given_characters + stream.held_characters
         text = stream.push(data)
         if scores is not None:
-            self._held.append((start, self._record(token, data, scores)))
+            is_stopped = stream.stopped_by is not None
+            end = _NOWHERE if is_stopped else stream.given_characters + stream.held_characters
+            self._held.append((end, self._record(token, data, scores)))
         records = self._release() if not stream.held_characters else []
         if text or records:
             self.generation.delivery.put(Piece(index=self.index, text=text, records=records), len(text) + 1)
@@ -80,11 +84,11 @@ class Choice:
         self.generation.delivery.put(piece, len(text) + 1)
 
     def _release(self) -> list[TokenRecord]:
-        """The records that may be told: none of a token that lies in a stop string."""
+        """The records that may be told: none of a token that reaches into a stop string."""
         held, self._held = self._held, []
         if self._stream.stopped_by is None:
             return [record for _, record in held]
-        return [record for start, record in held if start < self._stream.given_characters]
+        return [record for end, record in held if end <= self._stream.given_characters]
 
     def _record(self, token: int, data: bytes, scores: "Scores") -> TokenRecord:
         def text_of(one: int) -> str:

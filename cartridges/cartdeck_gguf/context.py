@@ -43,13 +43,20 @@ class Context:
     """
 
     def __init__(
-        self, model: Model, *, log: NativeLog, context_size: int, threads: int, is_fused: bool = False
+        self,
+        model: Model,
+        *,
+        log: NativeLog,
+        context_size: int,
+        threads: int,
+        is_fused: bool = False,
+        most_sequences: int = MOST_SEQUENCES,
     ) -> None:
         """`is_fused`: let the engine use its fused attention where it can, else never.
 
         Raises `OUT_OF_MEMORY` with the engine's last lines when the buffers cannot be had.
         """
-        self.sequences = MOST_RECURRENT_SEQUENCES if model.is_recurrent else MOST_SEQUENCES
+        self.sequences = min(most_sequences, MOST_RECURRENT_SEQUENCES) if model.is_recurrent else most_sequences
         self.flag = AbortFlag()
         """Set from any thread, it gives up a running `compute`; cleared by whoever computes."""
         params = NATIVE.llama_context_default_params()

@@ -191,7 +191,8 @@ class Instance:
         if self._loaded is None:
             loaded = load_model(on_progress=on_progress)
             try:
-                apply_adapters(loaded.model, loaded.context, attachments.adapters)
+                loaded.adapt = lambda context: apply_adapters(loaded.model, context, attachments.adapters)
+                loaded.adapt(loaded.context)
             except BaseException:
                 loaded.close()
                 raise

@@ -7,6 +7,7 @@ there too, at the first load.
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -70,9 +71,24 @@ class LoadedModel:
     engine_version: str
     new_sampler: Callable[[SamplingSettings, int, "Constraint | None"], "Sampler"]
     """Of a request's settings, a text's seed, and what it is held to."""
+    new_context: Callable[[], "Context"]
+    adapt: Callable[["Context"], None] = lambda context: None
+    """Readies a new context for what belongs to the model: adapters."""
+    _apart: "Context | None" = None
+
+    def apart(self) -> "Context":
+        """A context of one sequence, beside the other: made when it is first asked for, it takes as many cells again.
+        Raises `OUT_OF_MEMORY`."""
+        if self._apart is None:
+            context = self.new_context()
+            self.adapt(context)
+            self._apart = context
+        return self._apart
 
     def close(self) -> None:
-        """Frees the context, then the weights."""
+        """Frees the contexts, then the weights."""
+        if self._apart is not None:
+            self._apart.close()
         self.context.close()
         self.model.close()
 
@@ -172,9 +188,10 @@ def load(
             )
         # A GPU's fused attention is the faster one; a CPU's saves memory alone.
         is_fused = can_use_gpu or context_size > LARGEST_UNFUSED_CONTEXT
-        context = computing.Context(
-            model, log=native_log, context_size=context_size, threads=threads, is_fused=is_fused
+        new_context = partial(
+            computing.Context, model, log=native_log, context_size=context_size, threads=threads, is_fused=is_fused
         )
+        context = new_context()
     except BaseException:
         model.close()
         raise
@@ -188,6 +205,7 @@ def load(
         vocabulary=vocabulary,
         slice_tokens=GPU_SLICE_TOKENS if can_use_gpu and layers else CPU_SLICE_TOKENS,
         engine_version=engine.VERSION,
+        new_context=partial(new_context, most_sequences=1),
         new_sampler=lambda settings, seed, constraint: drawing.Sampler(
             settings, model, seed=seed, log=native_log, constraint=constraint
         ),

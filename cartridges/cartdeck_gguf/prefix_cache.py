@@ -76,15 +76,28 @@ class PrefixCache:
             return whole
         return trace.exact if is_exact else length
 
-    def use(self, trace: Trace, length: int, sequence: int) -> bool:
-        """Gives an empty sequence the first `length` tokens of a trace. False, and it is empty, when that cannot be."""
+    def take(self, trace: Trace, length: int) -> Trace | None:
+        """The first `length` tokens of a trace that nobody uses, in its own place of the context, which it leaves with
+        that; its end is parked where it is worth it. None for one that is elsewhere."""
+        if trace not in self._resident:
+            return None
+        self._resident.remove(trace)
+        if len(trace.tokens) - length >= self._slice:
+            self._put(Trace(trace.tokens, trace.exact, state=self._context.save(trace.sequence)))
+        self._context.forget(trace.sequence, length)
+        if not self._context.is_whole(trace.sequence, length):
+            self._resident.append(trace)
+            return None
+        exact = min(trace.exact, length - length % self._slice)
+        return Trace(trace.tokens[:length], exact, trace.sequence)
+
+    def copy(self, trace: Trace, length: int, sequence: int) -> bool:
+        """Gives an empty sequence the first `length` tokens of a trace that is being computed or parked. False, and it
+        is empty, when that cannot be."""
         context = self._context
         if trace.sequence >= 0:
             context.copy(trace.sequence, sequence, length)
-        else:
-            if not context.restore(sequence, trace.state):
-                context.forget(sequence)
-                return False
+        elif trace in self._parked and context.restore(sequence, trace.state):
             context.forget(sequence, length)
             self._parked.remove(trace)
             self._parked.append(trace)  # used most lately
@@ -108,11 +121,10 @@ class PrefixCache:
         for trace in self._resident:
             if len(trace.tokens) >= self._slice and not any(self._covers(other, trace) for other in live):
                 trace.state = self._context.save(trace.sequence)
+                self._put(trace)
             freed.append(trace.sequence)
             self._context.forget(trace.sequence)
             trace.sequence = -1
-            if trace.state is not None:
-                self._put(trace)
         self._resident.clear()
         return freed
 
@@ -128,6 +140,8 @@ class PrefixCache:
         return common_length(other.tokens, trace.tokens) > len(trace.tokens) - self._slice
 
     def _put(self, trace: Trace) -> None:
+        if trace.state is None:
+            return  # the engine had no room for it
         longer = trace.tokens
         self._parked = [one for one in self._parked if common_length(one.tokens, longer) < len(one.tokens)]
         self._parked.append(trace)

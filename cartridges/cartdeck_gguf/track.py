@@ -31,8 +31,8 @@ class Track:
         self.choice = choice
         self.prompt = prompt
         self.trace = trace
-        self.pending: int | None = None
-        """A token that was drawn and is not yet computed."""
+        self.pending: list[int] = []
+        """The token that was drawn and is not yet computed, if there is one."""
         self.read_at = 0.0
         """When a slice of the prompt was last computed, by the monotonic clock."""
 
@@ -53,16 +53,12 @@ class Track:
     @property
     def can_draw(self) -> bool:
         """Whether its next token can be computed now."""
-        return self.pending is not None and not self.generation.delivery.is_full
+        return bool(self.pending) and not self.generation.delivery.is_full
 
     @property
     def is_left_out(self) -> bool:
         """Whether it could go on, were its reader not behind."""
-        return self.pending is not None and self.generation.delivery.is_full
-
-    @property
-    def pending_tokens(self) -> list[int]:
-        return [] if self.pending is None else [self.pending]
+        return bool(self.pending) and self.generation.delivery.is_full
 
     def next_part(self, slice_tokens: int) -> Part:
         """The next of the prompt: up to where a slice ends, an insert begins, or the prompt is over."""
@@ -80,7 +76,7 @@ class Track:
         if len(tokens) == slice_tokens and len(trace.tokens) == trace.exact and self.is_reading:
             trace.exact += slice_tokens
         trace.tokens.extend(tokens)
-        self.pending = None
+        self.pending = []
         self.generation.prompt_done = max(self.generation.prompt_done, min(len(trace.tokens), len(self.prompt.tokens)))
 
     def compute_insert(self, context: "Context", start: int) -> None:
@@ -91,4 +87,5 @@ class Track:
 
     def draw(self, context: "Context", row: int) -> None:
         """Draws the next token from that row of what was just computed. Raises what `Choice.draw` raises."""
-        self.pending = self.choice.draw(context, row)
+        token = self.choice.draw(context, row)
+        self.pending = [] if token is None else [token]
