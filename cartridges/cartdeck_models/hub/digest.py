@@ -5,15 +5,17 @@ It does not know where the bytes come from: it reads those of the file that are 
 
 import hashlib
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol
 
 READ_BYTES = 1024 * 1024
 MOST_PIECES = 4
 """So many pieces wait to be hashed: a fast connection is slowed to what the hash takes."""
+MOST_LATE = 10_000
+"""So many pieces find room when nobody hashes any more, so that no thread waits that writes its last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,9 @@ class HashingThread:
 
     def __init__(self, hasher: Hasher) -> None:
         self._hasher = hasher
-        self._pieces: deque[Piece] = deque()
-        self._changed = threading.Condition()
+        self._offered: SimpleQueue[Piece | None] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        self._make_room(MOST_PIECES)
         self._is_stopped = False
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="hash", daemon=True)
@@ -121,40 +124,31 @@ class HashingThread:
     def offer(self, piece: Piece) -> None:
         """`piece` was written. Its content must not change until `MOST_PIECES` further ones were offered; this waits
         while so many are there."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._pieces) < MOST_PIECES or self._is_stopped)
-            self._pieces.append(piece)
-            self._changed.notify_all()
+        self._room.get()
+        self._offered.put(piece)
 
     def stop(self) -> None:
         """Stop, and wait until the thread has ended. Raises what it met."""
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify_all()
+        self._is_stopped = True
+        self._offered.put(None)
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
         try:
-            while (piece := self._next()) is not None:
+            while (piece := self._offered.get()) is not None and not self._is_stopped:
                 if not self._hasher.feed(piece) and piece.at > self._hasher.position:
                     self._hasher.catch_up(lambda: self._is_stopped)
+                self._make_room(1)
         except Exception as error:
             self._error = error  # raised in the thread that stops this one
         finally:
-            with self._changed:
-                self._is_stopped = True  # nobody waits for room any more
-                self._changed.notify_all()
+            self._make_room(MOST_LATE)
 
-    def _next(self) -> Piece | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._pieces or self._is_stopped)
-            if self._is_stopped:
-                return None
-            piece = self._pieces.popleft()
-            self._changed.notify_all()
-            return piece
+    def _make_room(self, count: int) -> None:
+        for _ in range(count):
+            self._room.put(None)
 
 
 class _WholeFile:
