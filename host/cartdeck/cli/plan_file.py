@@ -76,8 +76,8 @@ def compile_here(plan: Plan, inputs: dict[str, Any]) -> CompiledPlan:
     found = discover(settings)
     router = Router(found.cartridges, settings.prefer, unread=[one.origin for one in found.broken])
     compiled = compile_plan(plan, router)
-    depths = depths_of(compiled, {name: value for name, value in inputs.items() if name in plan.input_names})
-    return compile_plan(plan, router, depths=depths) if depths else compiled
+    given = {name: value for name, value in inputs.items() if name in plan.input_names}
+    return compiled.with_depths(router, depths_of(compiled, given))
 
 
 def plan_record(compiled: CompiledPlan) -> dict[str, Any]:

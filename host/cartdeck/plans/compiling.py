@@ -70,6 +70,12 @@ class CompiledPlan:
     steps: dict[str, CompiledStep]
     values: dict[str, Value]
 
+    def with_depths(self, router: Router, depths: Mapping[str, int]) -> "CompiledPlan":
+        """The plan for inputs that are sequences as deep as `depths` says: itself, where that is what it is for."""
+        if all(self.values[name].depth == depth for name, depth in depths.items()):
+            return self
+        return compile_plan(self.plan, router, depths=depths)
+
     @property
     def inputs(self) -> tuple[Value, ...]:
         return tuple(self.values[name] for name in self.plan.input_names)

@@ -4,6 +4,7 @@ It does not know calls or steps: it looks at pieces and items.
 """
 
 import codecs
+from functools import cache
 from typing import Any, Final
 
 from cartdeck_protocol.caps import ArgumentDefinition, MediaUrn, OutputDefinition, ValueKind, check_value, decode_value
@@ -17,10 +18,11 @@ _FREE_KINDS: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES})
 class Conformance:
     """What is declared of one output, and whether something is it. One of these serves all calls of a step."""
 
-    __slots__ = ("_is_f32", "_is_given", "_like", "is_sequence", "is_whole", "media")
+    __slots__ = ("_is_f32", "_is_given", "_like", "_name", "is_sequence", "is_whole", "media")
 
     def __init__(self, output: OutputDefinition) -> None:
         self.media = output.media
+        self._name = str(output.media)
         self.is_sequence = output.is_sequence
         self._like = ArgumentDefinition(name="the output", media=output.media, documentation="")
         self._is_f32 = output.media.conforms_to(_F32)
@@ -38,7 +40,7 @@ class Conformance:
         if is_sequence != self.is_sequence:
             shapes = ("one value", "a sequence")
             raise _wrong(f"found {shapes[is_sequence]}, expected {shapes[self.is_sequence]}")
-        if media and media != str(self.media) and not MediaUrn.parse(media).conforms_to(self.media):
+        if media and media != self._name and not MediaUrn.parse(media).conforms_to(self.media):
             raise _wrong(f"found {media}, expected {self.media}")
 
     def text_check(self) -> "TextCheck | None":
@@ -64,6 +66,12 @@ class Conformance:
                 check_value(self._like, item)
             except CartdeckError as error:
                 raise _wrong(str(error)) from None
+
+
+@cache
+def conformance_of(output: OutputDefinition) -> Conformance:
+    """One for all steps with the same output."""
+    return Conformance(output)
 
 
 class TextCheck:

@@ -3,6 +3,7 @@
 It does not know steps, nor what the entries are made of.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,9 @@ class Flow:
     def put(self, entry: Any) -> None:
         self.spool.put(entry, len(entry) if type(entry) is bytes else size_of(entry))
         if self.is_handed_over and not self.has_begun:
-            self._begin()
+            self.has_begun = True
+            # At the end of this turn of the loop: by then a short value has come to its end, and is told as a whole.
+            asyncio.get_running_loop().call_soon(self._tell_begun)
 
     def drop(self) -> None:
         """What came is of no use: it comes again. Only of a value that is handed over at the end."""
@@ -54,7 +57,8 @@ class Flow:
         if self.spool.is_ended:
             return
         self.spool.end()
-        self._begin()
+        self.has_begun = True
+        self._tell_begun()
         told, self._on_ended = self._on_ended, []
         for one in told:
             one()
@@ -71,8 +75,7 @@ class Flow:
         self._on_ended.clear()
         self.spool.fail(error)
 
-    def _begin(self) -> None:
-        self.has_begun = True
+    def _tell_begun(self) -> None:
         told, self._on_begun = self._on_begun, []
         for one in told:
             one()

@@ -60,8 +60,7 @@ class MappedRun(StepRun):
                 taken.close()
         self.report.items = self._items.taken
         self.is_reused = bool(self.report.reused) and self.report.tries == 0
-        if self.target is not None:
-            self.target.end()
+        self.end_target()
 
     async def _prepare(self) -> None:
         """What all items share must be there before the first."""

@@ -47,7 +47,7 @@ class PlanRun:
     def __init__(
         self,
         engine: Engine,
-        plan: Plan | str,
+        plan: Plan | CompiledPlan | str,
         inputs: Mapping[str, Any] | None = None,
         *,
         on_error: str = FAIL,
@@ -55,8 +55,12 @@ class PlanRun:
         at_once: int = AT_ONCE,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        """`on_error` is for steps that set none; `state` is the folder in which finished calls are kept."""
+        """`on_error` is for steps that set none; `state` is the folder in which finished calls are kept. A plan that is
+        compiled already must have been so with this engine's `router`.
+        """
         self._engine = engine
+        self._given = plan if isinstance(plan, CompiledPlan) else None
+        plan = plan.plan if isinstance(plan, CompiledPlan) else plan
         self._plan = Plan.parse(plan) if isinstance(plan, str) else plan
         self._inputs = dict(inputs or {})
         self._state = state
@@ -167,9 +171,8 @@ class PlanRun:
         engine, plan = self._engine, self._plan
         engine.check_open()
         check_inputs(plan, self._inputs)
-        compiled = compile_plan(plan, engine.router)
-        depths = depths_of(compiled, self._inputs)
-        self.compiled = compile_plan(plan, engine.router, depths=depths) if depths else compiled
+        compiled = self._given or compile_plan(plan, engine.router)
+        self.compiled = compiled.with_depths(engine.router, depths_of(compiled, self._inputs))
         self._kept = None if self._state is None else Kept(self._state)
         self.tally = PlanTally(len(self.compiled.steps))
         at_once, memory_bytes = self._limits
@@ -282,7 +285,13 @@ class PlanRun:
             self._start(step)
 
     def _start(self, step: StepRun) -> None:
-        step.task = self._engine.start_task(step.execute())
+        """In the task of the step that has just made it ready by its end, or in one of its own."""
+        giver = self._context.ending
+        if giver is not None and giver.follower is None:
+            giver.follower = step
+            step.task = giver.task
+        else:
+            step.task = self._engine.start_task(_carry_out(step))
 
     # -- the end
 
@@ -334,12 +343,19 @@ class PlanRun:
         done.set_result(None)
 
 
+async def _carry_out(step: StepRun | None) -> None:
+    """Execute a step, and those that follow at its end: a chain of short steps needs no turn of the loop in between."""
+    while step is not None and step.state is StepState.WAITING:
+        await step.execute()
+        step = step.follower
+
+
 def _no_more(_step: StepRun) -> None:
     """All steps have ended."""
 
 
 async def run_plan(
-    engine: Engine, plan: Plan | str, inputs: Mapping[str, Any] | None = None, **options: Any
+    engine: Engine, plan: Plan | CompiledPlan | str, inputs: Mapping[str, Any] | None = None, **options: Any
 ) -> PlanResult:
     """Run a plan to its end and give its result, with the options of PlanRun. A caller that is cancelled cancels it."""
     async with PlanRun(engine, plan, inputs, **options) as run:

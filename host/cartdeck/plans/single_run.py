@@ -36,14 +36,15 @@ class SingleRun(StepRun):
         try:
             if self.context.kept is not None:
                 await self._run_kept()
-            else:
+            elif self.retry:
                 await self.with_tries(self._call)
+            else:
+                await self._call()
         finally:
             for _, group in self._taken:
                 for taken in group:
                     taken.close()
-        if self.target is not None:
-            self.target.end()
+        self.end_target()
 
     async def _run_kept(self) -> None:
         kept = self.context.kept

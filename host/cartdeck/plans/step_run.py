@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from cartdeck.plans.compiling import CompiledStep
-from cartdeck.plans.conformance import Conformance
+from cartdeck.plans.conformance import conformance_of
 from cartdeck.plans.convert import Absent
 from cartdeck.plans.events import ItemFailed, StepEnded, StepLog, StepProgress, StepStarted, StepState
 from cartdeck.plans.fault import at_place
@@ -49,6 +49,8 @@ class Context:
     on_error: str
     at_once: int
     on_ended: "Callable[[StepRun], None]"
+    ending: "StepRun | None" = None
+    """The step whose result has just become whole: what that makes ready may follow in its task."""
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ class StepRun(ABC):
         self.cartridge = compiled.route.cartridge.name
         self.capacity = compiled.route.cartridge.manifest.capacity
         output = compiled.definition.main_output
-        self.conformance = None if output is None else Conformance(output)
+        self.conformance = None if output is None else conformance_of(output)
         self.report = StepReport(compiled.name, cartridge=self.cartridge)
         self.tally = StepTally(context.tally, None if compiled.loops else 1)
         self.waits_for = 0
@@ -103,6 +105,8 @@ class StepRun(ABC):
         """It gives nothing, and the plan goes on without it."""
         self.stopped_by: str | None = None
         self.task: asyncio.Task[None] | None = None
+        self.follower: StepRun | None = None
+        """A step that its end made ready, to be executed in the same task."""
         self._began_at_s = 0.0
 
     @property
@@ -122,9 +126,9 @@ class StepRun(ABC):
         self._began_at_s = time.monotonic()
         self.report.state = StepState.RUNNING
         compiled = self.compiled
-        self.context.telling.tell(
-            StepStarted(self.name, compiled.definition.alias, self.cartridge, bool(compiled.loops))
-        )
+        if self.context.telling.is_wanted:
+            alias = compiled.definition.alias
+            self.context.telling.tell(StepStarted(self.name, alias, self.cartridge, bool(compiled.loops)))
         try:
             await self.run()
         except asyncio.CancelledError:
@@ -166,8 +170,19 @@ class StepRun(ABC):
             report.seconds = time.monotonic() - self._began_at_s
         if state in (StepState.DONE, StepState.REUSED) or self.is_missed:  # in each case the plan goes on behind it
             self.tally.end()
-        self.context.telling.tell(StepEnded(self.name, state, self.context.tally.overall, because, error))
+        if self.context.telling.is_wanted:
+            self.context.telling.tell(StepEnded(self.name, state, self.context.tally.overall, because, error))
         self.context.on_ended(self)
+
+    def end_target(self) -> None:
+        """What the step gives is whole."""
+        if self.target is not None:
+            context = self.context
+            context.ending = self
+            try:
+                self.target.end()
+            finally:
+                context.ending = None
 
     @property
     def is_fatal(self) -> bool:
