@@ -13,7 +13,22 @@ from typing import Annotated, Final, cast
 import typer
 
 from cartdeck import __version__
-from cartdeck.cli import call, caps, cartridges, config, demo, generate, models, plan, pull, trace
+from cartdeck.cli import (
+    call,
+    caps,
+    cartridges,
+    chat,
+    config,
+    demo,
+    describe,
+    embed,
+    generate,
+    info,
+    models,
+    plan,
+    pull,
+    trace,
+)
 from cartdeck.cli.endings import Interrupted, ReaderGone
 from cartdeck.cli.exit_codes import ExitCode, exit_code
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -31,6 +46,10 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("generate")(generate.generate)
+app.command("chat")(chat.chat)
+app.command("describe")(describe.describe)
+app.command("embed")(embed.embed)
+app.command("info")(info.info)
 app.command("call")(call.call)
 app.command("pull")(pull.pull)
 app.command("models")(models.models)

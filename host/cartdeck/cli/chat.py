@@ -1,0 +1,82 @@
+"""Owns `cartdeck chat`: a dialogue in the terminal, one line after another.
+
+It does not know templates nor models; the cap's definition decides.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cartdeck.cli import text_options as opt
+from cartdeck.cli.options import Quiet, Timeout, Verbose
+
+EXAMPLE = """Talk with a language model.
+
+Each line is a message; answers come as they are made. Ctrl-C stops an answer and keeps the dialogue, Ctrl-D ends it.
+/image FILE shows an image, /system TEXT sets what the model is told beforehand, /help lists what else there is. With
+--json each answer is one record in a line of its own.
+
+Example: cartdeck chat --system "You are a helpful assistant." """
+
+
+def chat(
+    message: Annotated[str | None, typer.Argument(metavar="[MESSAGE]", help="The first message.")] = None,
+    system: opt.System = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option("--image", metavar="FILE", help="Shown with the first message; may be repeated."),
+    ] = None,
+    model: opt.Model = None,
+    projector: opt.Projector = None,
+    chat_template: opt.ChatTemplate = None,
+    max_tokens: opt.MaxTokens = None,
+    temperature: opt.Temperature = None,
+    top_k: opt.TopK = None,
+    top_p: opt.TopP = None,
+    min_p: opt.MinP = None,
+    repeat_penalty: opt.RepeatPenalty = None,
+    seed: opt.Seed = None,
+    stop: opt.Stop = None,
+    grammar: opt.Grammar = None,
+    json_schema: opt.JsonSchema = None,
+    context_size: opt.ContextSize = None,
+    threads: opt.Threads = None,
+    gpu_layers: opt.GpuLayers = None,
+    lora: opt.Lora = None,
+    timeout: Timeout = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each answer as one JSON record.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    from cartdeck.cli.conversing import Conversation
+    from cartdeck.cli.dialogue import Dialogue
+    from cartdeck.cli.running import CallOptions
+
+    arguments = opt.given(
+        model=model,
+        projector=projector,
+        chat_template=chat_template,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repeat_penalty=repeat_penalty,
+        seed=seed,
+        stop=stop,
+        grammar=grammar,
+        json_schema=json_schema,
+        context_size=context_size,
+        threads=threads,
+        gpu_layers=gpu_layers,
+        lora=lora,
+    )
+    dialogue = Dialogue(system=system)
+    for path in image or []:
+        dialogue.show(path)
+    options = CallOptions(timeout_s=timeout, as_json=as_json, is_quiet=quiet, is_verbose=verbose)
+    Conversation(dialogue, arguments, options, first=message).run()
+
+
+chat.__doc__ = EXAMPLE

@@ -1,0 +1,91 @@
+"""Owns `cartdeck embed`: a vector for each text.
+
+It does not know models; the cap's definition decides what may be asked.
+"""
+
+import array
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from cartdeck.cli import text_options as opt
+from cartdeck.cli.options import AsJson, Quiet, Timeout, Verbose
+from cartdeck_protocol.errors import Code, failure
+
+CAP = "cap:embed-text"
+NUMBERS_SHOWN = 4
+
+
+def embed(
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="TEXT...", help="Texts; a single - reads standard input, a text in each line."),
+    ],
+    model: opt.Model = None,
+    pooling: Annotated[
+        str | None, typer.Option("--pooling", metavar="WAY", help="mean, cls or last; else what the model says.")
+    ] = None,
+    truncate: Annotated[
+        str | None, typer.Option("--truncate", metavar="SIDE", help="Cut texts that are too long: start or end.")
+    ] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize/--as-it-is", help="Scale each vector to length 1, or leave it as it comes.")
+    ] = True,
+    threads: opt.Threads = None,
+    gpu_layers: opt.GpuLayers = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Give a vector for each text: texts that mean the same lie near each other.
+
+    A terminal shows the beginning of each; else each vector is a JSON list in a line of its own.
+
+    Example: cartdeck embed "A man is eating food." "A man eats." --model ./all-minilm.gguf --json
+    """
+    from cartdeck.cli.asking import Ask, run_asking
+    from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.cli.output import StandardOutput
+    from cartdeck.cli.render import json_line, plain
+
+    wanted = _lines_of_input() if texts == ["-"] else texts
+    arguments = opt.given(model=model, pooling=pooling, truncate=truncate, threads=threads, gpu_layers=gpu_layers)
+    arguments |= {"texts": wanted, "normalize": normalize}
+
+    async def work(ask: Ask) -> None:
+        result = await ask(CAP, arguments)
+        vectors = [numbers_of(item) for item in result.items]
+        if as_json:
+            dimensions = len(vectors[0]) if vectors else 0
+            record: dict[str, Any] = {"dimensions": dimensions, "vectors": vectors}
+            print_text(json_line(record | {"provenance": plain(result.provenance)}))
+        elif StandardOutput().is_terminal:
+            rows = [[text, beginning_of(vector)] for text, vector in zip(wanted, vectors, strict=True)]
+            print_rows(["text", "vector"], rows)
+        else:
+            print_text("".join(map(json_line, vectors)))
+
+    run_asking(work, timeout_s=timeout, is_quiet=quiet, is_verbose=verbose)
+
+
+def numbers_of(item: bytes) -> list[float]:
+    """The numbers of a vector, each with the digits that a 32-bit one has."""
+    vector = array.array("f", item)
+    if sys.byteorder == "big":
+        vector.byteswap()
+    return [float(f"{number:.9g}") for number in vector]
+
+
+def beginning_of(vector: list[float]) -> str:
+    """A vector as a person sees it."""
+    shown = ", ".join(f"{number:.4f}" for number in vector[:NUMBERS_SHOWN])
+    return f"[{shown}, … {len(vector)} numbers]"
+
+
+def _lines_of_input() -> list[str]:
+    try:
+        return sys.stdin.buffer.read().decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise failure(Code.INVALID_TEXT, f"Standard input is no UTF-8 text: {error}.", argument="TEXT") from None

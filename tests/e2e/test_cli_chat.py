@@ -1,0 +1,164 @@
+"""`cartdeck chat`, `describe`, `embed` and `info` with the real model, as a user and a program run them."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
+
+CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
+DATA = Path(__file__).resolve().parent.parent / "data" / "gguf"
+PROJECTOR = str(DATA / "shapes-mmproj-576.gguf")
+GREEDY = ["--temperature", "0", "--threads", "1", "--context-size", "2048"]
+BRIEF = ["--system", "You are a helpful assistant."]
+SYSTEM = (
+    "A chat between a curious human and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+    "and polite answers to the human's questions."
+)
+STORY = "In the heart"
+"""How the answer to a wish for a story begins."""
+
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}\n{% else %}USER: {{ m.content }}\n{% endif %}"
+    "{% endfor %}ASSISTANT: "
+)
+
+
+def run(*arguments: str, status: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [CARTDECK, *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_lines_of_standard_input_are_answered_one_after_another() -> None:
+    done = run("chat", "--max-tokens", "12", *GREEDY, stdin="/system You are a helpful assistant.\nWhat is 2+2?\n")
+    assert done.stdout == "Two and two equals four.\n"
+
+
+def test_an_answer_is_a_record_for_a_program() -> None:
+    done = run("chat", "What is 2+2?", *BRIEF, "--max-tokens", "12", *GREEDY, "--json", "--quiet")
+    record = json.loads(done.stdout)
+    assert record["text"] == "Two and two equals four."
+    assert record["provenance"]["finish_reason"] == "stop"
+
+
+def test_a_line_that_is_no_command_ends_a_script_with_its_code() -> None:
+    done = run("chat", *GREEDY, stdin="/sing\n", status=2)
+    assert "/help lists them" in " ".join(done.stderr.split())
+
+
+class Terminal:
+    """A program at a terminal: what it writes is read until something is seen there."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._master, slave = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+        command = ["setsid", "--ctty", CARTDECK, *arguments]  # a terminal of its own, whose Ctrl-C is a signal
+        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
+        os.close(slave)
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def wait_for(self, text: str, *, times: int = 1, timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self.text().count(text) < times:
+            is_ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
+            assert is_ready, self.text()[-2000:]
+            self.seen += os.read(self._master, 65536).decode(errors="replace")
+
+    def text(self) -> str:
+        """What was written, without the bar in the line below."""
+        return re.sub(r"\x1b\[[\d;]*\w", "", re.sub(r"\x1bD\x1bM\x1b7.*?\x1b8", "", self.seen, flags=re.DOTALL))
+
+    def end(self) -> int:
+        return self.process.wait(60)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._master)
+        self.process.kill()
+        self.process.wait(60)
+
+
+def test_ctrl_c_stops_an_answer_and_keeps_the_dialogue() -> None:
+    with Terminal("chat", *BRIEF, *GREEDY) as terminal:
+        terminal.wait_for("> ")
+        terminal.type("Write a very long story about a fox and a hen in a wood.\n")
+        terminal.wait_for(STORY)
+        terminal.type("\x03")
+        terminal.wait_for("(stopped)")
+        terminal.type("/reset\n")
+        terminal.wait_for("forgotten")
+        terminal.type("What is 2+2?\n")
+        terminal.wait_for("Two and two equals four.")
+        terminal.type("/sing\n")
+        terminal.wait_for("no command here")
+        terminal.type("\x04")
+        assert terminal.end() == 0
+
+
+def test_two_ctrl_c_at_the_prompt_end_the_dialogue() -> None:
+    with Terminal("chat", *GREEDY) as terminal:
+        terminal.wait_for("> ")
+        terminal.type("\x03")
+        terminal.wait_for("another Ctrl-C")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+
+
+def test_images_are_described_each_in_its_line(tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text(TEMPLATE)
+    looking = ["--projector", PROJECTOR, "--chat-template", str(template), "--system", SYSTEM, *GREEDY, "--quiet"]
+    red, green = (str(DATA / "shapes" / f"{name}.png") for name in ("red_circle", "green_triangle"))
+    assert run("describe", red, *looking).stdout == "a red circle"
+    both = run("describe", red, green, "--prompt", "What color is it?", *looking).stdout
+    assert both == f"{red}: red\n{green}: green\n"
+    records = [json.loads(line) for line in run("describe", red, green, "--json", *looking).stdout.splitlines()]
+    assert [record["image"] for record in records] == [red, green]
+    assert records[1]["text"] == "a green triangle"
+    run("describe", "/no/such.png", *looking, status=2)
+
+
+def test_a_text_is_held_to_a_schema_or_a_grammar_in_a_file(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"],
+              "additionalProperties": False}  # fmt: skip
+    written, grammar = tmp_path / "schema.json", tmp_path / "grammar.gbnf"
+    written.write_text(json.dumps(schema))
+    grammar.write_text('root ::= " Paris" | " Rome"\n')
+    question = ["The capital of France is", "--max-tokens", "40", *GREEDY, "--quiet"]
+    jsonschema.validate(json.loads(run("generate", *question, "--json-schema", str(written)).stdout), schema)
+    assert run("generate", *question, "--grammar", str(grammar)).stdout == " Paris"
+    missing = run("generate", *question, "--grammar", "/no/such.gbnf", status=2)
+    assert "--grammar" in missing.stderr
+
+
+def test_vectors_are_json_lists_or_one_record() -> None:
+    from cartdeck_gguf.serving import cartridge
+
+    (definition,) = (cap for cap in cartridge.manifest.caps if cap.alias == "generate-text")
+    model = str(definition.arguments["model"].default)
+    lines = run("embed", "a", "b", "--model", model, "--threads", "1", "--quiet").stdout.splitlines()
+    assert [len(json.loads(line)) for line in lines] == [576, 576]
+    record = json.loads(run("embed", "-", "--model", model, "--threads", "1", "--json", "-q", stdin="a\nb\n").stdout)
+    assert record["dimensions"] == 576
+    assert record["vectors"][0] == json.loads(lines[0])
+    empty = run("embed", "a", "", "--model", model, "--threads", "1", "--quiet", status=2)
+    assert "index 1" in empty.stderr
+    known = json.loads(run("info", model, "--json", "-q").stdout)
+    assert (known["architecture"], known["parameters"]) == ("llama", 134_515_008)
+    assert "parameters\t134,515,008" in run("info", model, "-q").stdout
