@@ -52,7 +52,7 @@ class Hasher:
     def __init__(self, source: Readable, git_size: int | None) -> None:
         self._source = source
         self._git_size = git_size
-        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._buffer: memoryview | None = None  # made when something must be read: small files never are
         self._lock = threading.Lock()
         self.generation = 0
         self.restart()
@@ -73,6 +73,7 @@ class Hasher:
                 wanted = min(READ_BYTES, self._source.prefix - self.position)
                 if wanted <= 0:
                     return
+                self._buffer = self._buffer or memoryview(bytearray(READ_BYTES))
                 size = self._source.read_into(self._buffer[:wanted], self.position)
                 if size == 0:
                     return  # it was cut short meanwhile; its size tells

@@ -249,13 +249,17 @@ class Transfer:
             self._take(body, step, patience, end=body.size if step.end is None else step.end)
 
     def _take(self, body: Body, step: _Step, patience: Patience, *, end: int | None = None) -> None:
-        """Write what comes, at most 256 KiB at once; what came is written also when the connection breaks."""
+        """Write what comes, at most 256 KiB at once; what came is written also when the connection breaks.
+
+        An answer that ends where it should is read to its end: only then may its connection serve the next one.
+        """
         end = step.end if end is None else end
+        is_exact = body.end is not None and body.end == end
         for piece in body.pieces():
             if self._stopped.is_set():
                 return
             self._write(step, piece if end is None else piece[: end - step.at], patience)
-            if end is not None and step.at >= end:
+            if end is not None and step.at >= end and not is_exact:
                 break
         if end is not None and step.at < end and not self._stopped.is_set():
             raise BrokenError(self._wanted.asked.host, "the connection was cut", was_made=True)
