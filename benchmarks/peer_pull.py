@@ -16,7 +16,6 @@ from typing import Any
 
 from cartdeck import Engine, Progress
 
-
 WARMING = "hf:bench/small:part-000.json"
 
 
