@@ -17,6 +17,7 @@ from cartdeck_models.spec import HubSpec
 
 LEAST_BYTES = 64 * 1024 * 1024
 """A smaller model is not looked at: reading its header would take longer than the question is worth."""
+PLENTY_TIMES, PLENTY_BYTES = 4, 1_000_000_000
 
 
 class BeforeFetch:
@@ -44,7 +45,12 @@ class BeforeFetch:
 
     def memory_note(self, choice: Choice[RepositoryFile]) -> str | None:
         """What to tell of `choice`, if it does not fit in the memory that is free now. Raises as `quantization`."""
-        if choice.size_bytes < LEAST_BYTES:
+        if choice.size_bytes < LEAST_BYTES or self._is_plentiful(choice.size_bytes):
             return None
         verdict = judge_choice(self._listing, choice, self._room)
         return f"{verdict.candidate.path}: {verdict.sentence}" if verdict.fits_memory is False else None
+
+    def _is_plentiful(self, size_bytes: int) -> bool:
+        """Whether memory will do whatever the header says, so that it need not be read."""
+        free = self._room.memory_bytes
+        return free is not None and free >= PLENTY_TIMES * size_bytes + PLENTY_BYTES
