@@ -43,9 +43,10 @@ class Conformance:
         if media and media != self._name and not MediaUrn.parse(media).conforms_to(self.media):
             raise _wrong(f"found {media}, expected {self.media}")
 
-    def text_check(self) -> "TextCheck | None":
-        """What looks at the pieces of one text as they come; None where they can be anything."""
-        return TextCheck() if self._like.kind is ValueKind.TEXT and not self.is_sequence else None
+    @property
+    def is_text(self) -> bool:
+        """One text, which can be judged as it comes."""
+        return self._like.kind is ValueKind.TEXT and not self.is_sequence
 
     def check_whole(self, data: bytes) -> None:
         """Raises BAD_OUTPUT unless `data` is all of such an output."""
@@ -74,15 +75,44 @@ def conformance_of(output: OutputDefinition) -> Conformance:
     return Conformance(output)
 
 
-class TextCheck:
-    """Whether pieces are UTF-8."""
+class OutputCheck:
+    """Whether the pieces of one output, as they come, are what is declared. Everything raises BAD_OUTPUT.
 
-    __slots__ = ("_decoder",)
+    `mirrored` is what a cap that gives back its input was given; it is looked at where it is there as a whole.
+    """
 
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
+    __slots__ = ("_alias", "_conformance", "_decoder", "_mirror", "_whole")
 
-    def feed(self, piece: bytes, *, is_last: bool = False) -> None:
+    def __init__(self, conformance: Conformance, alias: str, mirrored: Any) -> None:
+        self._conformance = conformance
+        self._alias = alias
+        self._decoder = codecs.getincrementaldecoder("utf-8")() if conformance.is_text else None
+        self._whole: list[bytes] | None = [] if conformance.is_whole else None
+        given: Any = mirrored.encode() if isinstance(mirrored, str) else mirrored
+        self._mirror = memoryview(given) if isinstance(given, bytes) else None
+
+    def feed(self, value: Any) -> None:
+        if self._decoder is not None:
+            self._decode(value, is_last=False)
+        elif self._conformance.is_sequence:
+            self._conformance.check_item(value)
+        if self._whole is not None:
+            self._whole.append(value)
+        if self._mirror is not None:
+            if bytes(self._mirror[: len(value)]) != value:
+                raise unlike_input(self._alias)
+            self._mirror = self._mirror[len(value) :]
+
+    def finish(self) -> None:
+        if self._decoder is not None:
+            self._decode(b"", is_last=True)
+        if self._mirror:
+            raise unlike_input(self._alias)
+        if self._whole is not None:
+            self._conformance.check_whole(b"".join(self._whole))
+
+    def _decode(self, piece: bytes, *, is_last: bool) -> None:
+        assert self._decoder is not None
         try:
             self._decoder.decode(piece, is_last)
         except UnicodeDecodeError as error:

@@ -3,7 +3,6 @@
 It does not know steps, nor what the entries are made of.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -44,10 +43,11 @@ class Flow:
 
     def put(self, entry: Any) -> None:
         self.spool.put(entry, len(entry) if type(entry) is bytes else size_of(entry))
+
+    def begin(self) -> None:
+        """There is something, and more may come: who can take it as it comes may start."""
         if self.is_handed_over and not self.has_begun:
-            self.has_begun = True
-            # At the end of this turn of the loop: by then a short value has come to its end, and is told as a whole.
-            asyncio.get_running_loop().call_soon(self._tell_begun)
+            self._tell_begun()
 
     def drop(self) -> None:
         """What came is of no use: it comes again. Only of a value that is handed over at the end."""
@@ -57,7 +57,6 @@ class Flow:
         if self.spool.is_ended:
             return
         self.spool.end()
-        self.has_begun = True
         self._tell_begun()
         told, self._on_ended = self._on_ended, []
         for one in told:
@@ -76,6 +75,7 @@ class Flow:
         self.spool.fail(error)
 
     def _tell_begun(self) -> None:
+        self.has_begun = True
         told, self._on_begun = self._on_begun, []
         for one in told:
             one()

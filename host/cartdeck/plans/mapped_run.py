@@ -139,6 +139,8 @@ class MappedRun(StepRun):
             if self._delivered not in self._results:
                 break
             result = self._results.pop(self._delivered)
+        if target is not None and not target.has_begun:
+            target.begin()
         if not self._is_moving.is_set():
             self._is_moving.set()
 

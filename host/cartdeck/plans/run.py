@@ -246,6 +246,7 @@ class PlanRun:
             message = f"a part of {flow.name} must be bytes or text, found {type(entry).__name__}"
             raise failure(Code.BAD_ARGUMENT, message, argument=flow.name)
         flow.put(entry)
+        flow.begin()
         while flow.spool.is_full:
             await flow.spool.room(3600.0)
 

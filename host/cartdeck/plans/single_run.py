@@ -7,7 +7,7 @@ from typing import Any
 
 from cartdeck.events import Data
 from cartdeck.plans.compiling import CompiledStep
-from cartdeck.plans.conformance import unlike_input
+from cartdeck.plans.conformance import OutputCheck
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.source_values import Taken, scalar, sequence
 from cartdeck.plans.step_call import StepCall
@@ -101,44 +101,24 @@ class SingleRun(StepRun):
 
     async def _read(self, call: StepCall, arguments: dict[str, Any]) -> None:
         target, conformance = self.target, self.conformance
-        text = conformance.text_check() if conformance is not None else None
-        whole: list[bytes] | None = [] if conformance is not None and conformance.is_whole else None
-        mirror = self._mirror(arguments)
+        definition = self.compiled.definition
+        main = definition.main_argument
+        mirrored = None if definition.urn.effect != "none" or main is None else arguments.get(main.name)
+        check = None if conformance is None else OutputCheck(conformance, definition.alias, mirrored)
         while batch := await call.next_events():
             for event in batch:
                 if type(event) is not Data or event.output:
                     continue
-                value = event.value
-                if text is not None:
-                    text.feed(value)
-                elif conformance is not None and conformance.is_sequence:
-                    conformance.check_item(value)
-                if whole is not None:
-                    whole.append(value)
-                if mirror is not None:
-                    mirror = self._reflected(mirror, value)
+                if check is not None:
+                    check.feed(event.value)
                 if target is not None:
-                    target.put(value)
-            if target is not None and target.is_handed_over and target.spool.is_full:
+                    target.put(event.value)
+            if target is None or not target.is_handed_over:
+                continue
+            if not call.is_answered and target.spool.count:  # else it is whole in a moment, and told as such
+                target.begin()
+            if target.spool.is_full:
                 await target.spool.room(self.longest_hold_s)
-        if text is not None:
-            text.feed(b"", is_last=True)
-        if mirror:
-            raise unlike_input(self.compiled.definition.alias)
-        if whole is not None and conformance is not None:
-            conformance.check_whole(b"".join(whole))
+        if check is not None:
+            check.finish()
         self.report.provenance = call.result.provenance
-
-    def _mirror(self, arguments: dict[str, Any]) -> memoryview | None:
-        """What a cap that says it gives back its input must still give; None for others, and where it streams in."""
-        main = self.compiled.definition.main_argument
-        if self.compiled.definition.urn.effect != "none" or main is None:
-            return None
-        given = arguments.get(main.name)
-        given = given.encode() if isinstance(given, str) else given
-        return memoryview(given) if isinstance(given, bytes) else None
-
-    def _reflected(self, mirror: memoryview, value: bytes) -> memoryview:
-        if bytes(mirror[: len(value)]) != value:
-            raise unlike_input(self.compiled.definition.alias)
-        return mirror[len(value) :]
