@@ -36,7 +36,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {"anyOf": [{"type": "integer", "multipleOf": 5}, {"type": "null"}]},
     {"type": "string", "format": "date"},
 ]
-PROMPT = "Write about Anna, who is 30, as JSON: "
+PROMPT = "Anna, 30, as JSON: "
 
 
 def maker_of(model: Any) -> Any:
@@ -53,14 +53,13 @@ def test_whatever_says_stop_is_valid_for_its_schema(
     maker = maker_of(model)
     stopped = 0
     for schema in SCHEMAS:
-        for seed in (1, 2):
-            settings = {"temperature": temperature, "seed": seed, "max_tokens": 60}
-            made = make_text(model, PROMPT, constraint=maker.from_json_schema(schema), **settings)
-            assert made.finish_reason in ("stop", "length")
-            if made.finish_reason == "stop":
-                stopped += 1
-                Draft202012Validator(schema).validate(json.loads(made.text))
-    assert stopped >= 8
+        settings = {"temperature": temperature, "seed": 1, "max_tokens": 30}
+        made = make_text(model, PROMPT, constraint=maker.from_json_schema(schema), **settings)
+        assert made.finish_reason in ("stop", "length")
+        if made.finish_reason == "stop":
+            stopped += 1
+            Draft202012Validator(schema).validate(json.loads(made.text))
+    assert stopped >= 4
 
 
 def test_a_model_of_noise_keeps_to_its_schema_too(write_gguf: WriteGguf, open_model: Open, make_text: MakeText) -> None:
@@ -115,7 +114,7 @@ print(json.dumps(made))
 
 def test_a_grammar_holds_whatever_is_drawn(real_model: Path, open_model: Open, make_text: MakeText) -> None:
     model = open_model(real_model, context_size=512)
-    for seed in range(12):
+    for seed in range(6):
         made = make_text(model, "Yes or no? ", grammar='root ::= "yes" | "no" | "perhaps"', temperature=2.0, seed=seed)
         assert (made.text, made.finish_reason) in {(text, "stop") for text in ("yes", "no", "perhaps")}
         again = make_text(model, "Yes or no? ", grammar='root ::= "yes" | "no" | "perhaps"', temperature=2.0, seed=seed)
