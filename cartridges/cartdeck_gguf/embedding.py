@@ -10,7 +10,7 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cartdeck_gguf.abort_flag import AbortFlag
 from cartdeck_gguf.info import count_tensor_types, main_tensor_type
@@ -25,6 +25,9 @@ from cartdeck_gguf.vocabulary import read_vocabulary
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.machine import default_threads
 from cartdeck_protocol.errors import Code, failure
+
+if TYPE_CHECKING:
+    from cartdeck_gguf import llama
 
 BATCH_TOKENS: Final = 512
 """How many tokens are computed together: enough to fill the processor, and their square is still small."""
@@ -78,15 +81,22 @@ class Embedder:
         gpu_layers: int,
         listener: Listener,
         on_progress: Callable[[float], bool],
+        weights: "llama.Model | None" = None,
     ) -> None:
-        """Loads the model that `check_embedder` found. Raises what `read_vocabulary` and `load_failure` raise."""
+        """Loads the model that `check_embedder` found, or uses its `weights` where they are in memory already.
+
+        Raises what `read_vocabulary` and `load_failure` raise.
+        """
         self.header = headers[0]
         vocabulary = read_vocabulary(self.header)
         engine = import_engine()
         native_log.begin_section(listener)
         can_use_gpu = engine.can_use_gpu()
         layers = (_EVERY_LAYER if gpu_layers < 0 else gpu_layers) if can_use_gpu else 0
-        self._model = engine.Model(self.header.path, log=native_log, gpu_layers=layers, on_progress=on_progress)
+        self._is_borrowed = weights is not None
+        self._model = weights or engine.Model(
+            self.header.path, log=native_log, gpu_layers=layers, on_progress=on_progress
+        )
         self._native: Any = engine.NATIVE
         self.tokenizer = Tokenizer(self._model, vocabulary)
         self.engine_version: str = engine.VERSION
@@ -209,9 +219,10 @@ class Embedder:
             self._context = None
 
     def close(self) -> None:
-        """Frees the context, then the weights."""
+        """Frees the context, then the weights, unless they are another's."""
         self._free_context()
-        self._model.close()
+        if not self._is_borrowed:
+            self._model.close()
 
 
 def unit(vector: Vector) -> Vector:

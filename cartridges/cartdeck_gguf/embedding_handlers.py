@@ -23,7 +23,7 @@ from cartdeck_gguf.embedding import (
 )
 from cartdeck_gguf.embedding_batch import pack_by_length
 from cartdeck_gguf.pooling import USABLE, Pooling, choose_pooling, own_pooling
-from cartdeck_gguf.serving import cartridge, new_provenance, obtain, run_on
+from cartdeck_gguf.serving import cartridge, instance, new_provenance, obtain, run_on
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.gguf.memory import estimate_memory
 from cartdeck_modelkit.owner import Owner
@@ -74,8 +74,10 @@ class EmbedderOfProcess:
     async def _load(self, request: Request, output: Output, obtained: ObtainedModel) -> Embedder:
         headers = await asyncio.to_thread(check_embedder, obtained.path)
         weights = sum(tensor.size_bytes or 0 for header in headers for tensor in header.tensors)
-        estimate = estimate_memory(headers[0], BATCH_TOKENS, weights_bytes=weights)
-        await reserve_memory(request, estimate.total_bytes)
+        there = instance.in_memory(request["model"])
+        if there is None:
+            estimate = estimate_memory(headers[0], BATCH_TOKENS, weights_bytes=weights)
+            await reserve_memory(request, estimate.total_bytes)
         lines: list[tuple[str, str]] = []
 
         def load(report: LoadReport) -> Embedder:
@@ -89,6 +91,7 @@ class EmbedderOfProcess:
                 gpu_layers=request["gpu-layers"],
                 listener=lambda level, line: lines.append((level, line)),
                 on_progress=on_progress,
+                weights=None if there is None else there.model,
             )
             if request.is_cancelled:  # nobody takes it
                 embedder.close()

@@ -53,6 +53,11 @@ class Instance:
         assert self._constrainer is not None, "ask `ready` first"
         return self._constrainer
 
+    def in_memory(self, spec: str) -> LoadedModel | None:
+        """The model of this spec if it is loaded already: its weights and vocabulary may be used beside its texts."""
+        is_it = self._wanted is not None and self._wanted[0] == spec
+        return self._loaded if is_it else None
+
     async def generate(self, generation: Generation) -> AsyncGenerator[list[Piece | LogLine]]:
         """What comes of a request's texts, computed beside those of others; [] when something was only counted. Once
         `ready`.

@@ -7,7 +7,7 @@ import asyncio
 import json
 from typing import Any, Final, cast
 
-from cartdeck_gguf.serving import cartridge, new_provenance, obtain, run_on
+from cartdeck_gguf.serving import cartridge, instance, new_provenance, obtain, run_on
 from cartdeck_gguf.tokenizer import Tokenizer, open_tokenizer
 from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import ObtainedModel
@@ -41,7 +41,11 @@ class TokenizerOfProcess:
         async with self._turn:
             if self._tokenizer is None or self._obtained is None:
                 self._obtained = await obtain(request, provenance)
-                self._tokenizer = await load_tokenizer(request, output, self._obtained)
+                there = instance.in_memory(spec)
+                if there is not None:
+                    self._tokenizer = Tokenizer(there.model, there.vocabulary)
+                else:
+                    self._tokenizer = await load_tokenizer(request, output, self._obtained)
                 self._spec = spec
             elif spec != self._spec:
                 message = f"this process holds {self._spec}, and the request wants {spec}; start another one for it"

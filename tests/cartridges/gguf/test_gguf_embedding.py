@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -182,3 +183,13 @@ def test_texts_are_packed_with_those_of_their_length() -> None:
     batches = pack_by_length(lengths, most_tokens=512, most_texts=2)
     assert batches == [[0, 2], [5, 1], [3], [4]]
     assert pack_by_length([], most_tokens=512, most_texts=2) == []
+
+
+def test_a_call_that_is_left_early_leaves_the_model_usable(engine: Any, minilm: Path) -> None:
+    with engine.call(CAP, {"model": str(minilm), "texts": ["word " * 400] * 200, "threads": 1}) as call:
+        for event in call:
+            if isinstance(event, cartdeck.Progress) and event.phase == "inference":
+                break
+    started = time.monotonic()
+    assert len(vectors_of(engine, minilm, ["a"])) == 1
+    assert time.monotonic() - started < 20.0  # the whole of it takes minutes

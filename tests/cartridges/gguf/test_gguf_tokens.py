@@ -92,3 +92,14 @@ def test_what_has_no_vocabulary_is_refused(engine: Any, write_gguf: WriteGguf) -
         with pytest.raises(CartdeckError) as caught:
             engine.run("cap:vocabulary;gguf", {"model": str(write_gguf("bad.gguf", **changes))})
         assert caught.value.code is Code.BAD_MODEL_FILE
+
+
+def test_a_model_that_is_loaded_is_asked_for_its_tokens_and_vectors(engine: Any, write_gguf: WriteGguf) -> None:
+    path = write_gguf("both.gguf")
+    made = engine.run("cap:generate-text;gguf", {"model": str(path), "prompt": "a", "max-tokens": 1})
+    assert ids_of(engine, path, "A") == [1, 3 + 0x41]
+    vectors = engine.run("cap:embed-text;gguf", {"model": str(path), "texts": ["A"]})
+    assert len(vectors.items[0]) == 4 * 32
+    again = engine.run("cap:generate-text;gguf", {"model": str(path), "prompt": "a", "max-tokens": 1})
+    assert again.provenance["timing"]["load_s"] == 0.0  # one process, one load
+    assert made.provenance["timing"]["load_s"] > 0
