@@ -67,6 +67,8 @@ bench: $(STAMPS)/bench-$(DEV_EXTRAS)
 	@$(BIN)/python benchmarks/bench_wire.py $(ARGS)
 	$(STAGE) "memory, descriptors, threads and tasks of the host"
 	@$(BIN)/python benchmarks/bench_memory.py $(ARGS)
+	$(STAGE) "downloads, beside huggingface_hub and curl"
+	@$(BIN)/python benchmarks/bench_download.py $(ARGS)
 
 soak: setup-dev
 	$(STAGE) "the tests of faults, with the durations of real life"

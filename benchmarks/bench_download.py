@@ -233,6 +233,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", default=None, help="where files go; memory by default")
     options = parser.parse_args()
+    if shutil.which("curl") is None:
+        raise SystemExit("bench_download.py compares with curl, which is not on PATH: install it.")
     large_bytes = (128 if options.quick else 512) * MIB
     folder = Path(tempfile.mkdtemp(dir=options.folder or default_folder(3 * large_bytes)))
     hub = Hub(large_bytes)
