@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from cartdeck_models.task import Advance, Task, cancelled
-from cartdeck_protocol.errors import CartdeckError, from_wire
+from cartdeck_protocol.errors import CartdeckError, Code, from_wire
 from cartdeck_protocol.progress import RunningMaximum
 
 T = TypeVar("T")
@@ -36,7 +36,6 @@ class _Flight(Generic[T]):
         self.is_done = False
         self.result: T | None = None
         self.error: BaseException | None = None
-        self.thread = threading.Thread(target=self._fly, name="transfer", daemon=True)
 
     @property
     def is_unwanted(self) -> bool:
@@ -45,17 +44,32 @@ class _Flight(Generic[T]):
     def stop(self) -> None:
         self._unwanted.set()
 
-    def _fly(self) -> None:
+    def take_off(self) -> None:
+        """Work in a thread of its own."""
+        threading.Thread(target=self.fly, args=(Task(_ignore, _never),), name="transfer", daemon=True).start()
+
+    def fly(self, pilot: Task) -> None:
+        """Work in this thread, for the caller whose task is `pilot` and for all others."""
+
+        def report(advance: Advance) -> None:
+            self._report(advance)
+            pilot.report(self.advance)
+
         result: T | None = None
         error: BaseException | None = None
         try:
-            result = self._work(Task(self._report, self._unwanted.is_set))
+            result = self._work(Task(report, lambda: self.is_unwanted or pilot.is_cancelled()))
         except BaseException as found:
             error = found  # carried to every caller, whatever it is
         self._on_end(self)
         with self.changed:
             self.result, self.error, self.is_done = result, error, True
             self.changed.notify_all()
+
+    def wait(self, limit_s: float) -> bool:
+        """Whether it ended within `limit_s` seconds."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.is_done, limit_s)
 
     def _report(self, advance: Advance) -> None:
         last = self.advance
@@ -93,7 +107,7 @@ class Seat(Generic[T]):
         while True:
             advance = self._next(is_cancelled)
             if advance is None:
-                return self._outcome()
+                return self.outcome()
             self.last = advance
             if advance.phase != phase:
                 return None
@@ -113,7 +127,8 @@ class Seat(Generic[T]):
                     return None
                 flight.changed.wait(POLL_S)
 
-    def _outcome(self) -> T:
+    def outcome(self) -> T:
+        """The result of a flight that is over. Raises its error."""
         error = self._flight.error
         if isinstance(error, CartdeckError):
             raise from_wire(error.to_wire()) from error
@@ -131,40 +146,60 @@ class Flights(Generic[T]):
         self._lock = threading.Lock()
         self._flights: dict[str, _Flight[T]] = {}
         self._all: set[_Flight[T]] = set()
+        self._is_stopped = False
 
     def board(self, key: str, work: Work[T]) -> Seat[T]:
         """A seat in the flight of `key`; `work` starts one where none is under way."""
         with self._lock:
-            flight = self._flights.get(key)
-            if flight is None or flight.is_unwanted:
-                flight = _Flight(work, lambda ended: self._remove(key, ended))
-                self._flights[key] = flight
-                self._all.add(flight)
-                flight.passengers = 1
-                flight.thread.start()
-            else:
-                flight.passengers += 1
-            return Seat(flight, lambda: self._leave(flight))
+            flight, is_new = self._joined(key, work)
+        if is_new:
+            flight.take_off()
+        return Seat(flight, lambda: self._leave(flight))
 
     def run(self, key: str, work: Work[T], task: Task) -> T:
         """Board and stay to the end; every phase's advances go to `task.report`."""
         with self.board(key, work) as seat:
-            while True:
-                result = seat.follow(task.report, task.is_cancelled)
-                if result is not None:
-                    return result
-                task.report(seat.last)
+            return _followed(seat, task)
+
+    def run_here(self, key: str, work: Work[T], task: Task) -> T:
+        """As `run`, for short work: done in this thread, where no flight is under way, without the cost of another.
+
+        A caller that cancels ends work that it does itself; whoever shares it begins anew.
+        """
+        while True:
+            with self._lock:
+                flight, is_new = self._joined(key, work)
+            with Seat(flight, lambda left=flight: self._leave(left)) as seat:
+                if is_new:
+                    flight.fly(task)
+                    return seat.outcome()
+                try:
+                    return _followed(seat, task)
+                except CartdeckError as error:
+                    if error.code is not Code.CANCELLED or task.is_cancelled() or self._is_stopped:
+                        raise
 
     def stop(self, limit_s: float) -> bool:
         """Stop all flights and wait for their ends, `limit_s` seconds at most; whether all have ended."""
         end_s = time.monotonic() + limit_s
         with self._lock:
+            self._is_stopped = True
             flights = list(self._all)
         for flight in flights:
             flight.stop()
-        for flight in flights:
-            flight.thread.join(max(0.0, end_s - time.monotonic()))
-        return not any(flight.thread.is_alive() for flight in flights)
+        return all(flight.wait(max(0.0, end_s - time.monotonic())) for flight in flights)
+
+    def _joined(self, key: str, work: Work[T]) -> tuple[_Flight[T], bool]:
+        """The flight of `key`, with one passenger more, and whether it is a new one that must be started."""
+        flight = self._flights.get(key)
+        if flight is not None and not flight.is_unwanted:
+            flight.passengers += 1
+            return flight, False
+        flight = _Flight(work, lambda ended: self._remove(key, ended))
+        self._flights[key] = flight
+        self._all.add(flight)
+        flight.passengers = 1
+        return flight, True
 
     def _leave(self, flight: _Flight[T]) -> None:
         with self._lock:
@@ -177,3 +212,18 @@ class Flights(Generic[T]):
             self._all.discard(flight)
             if self._flights.get(key) is flight:
                 del self._flights[key]
+
+
+def _followed(seat: Seat[T], task: Task) -> T:
+    while True:
+        result = seat.follow(task.report, task.is_cancelled)
+        if result is not None:
+            return result
+        task.report(seat.last)
+
+
+def _ignore(_: Advance) -> None: ...
+
+
+def _never() -> bool:
+    return False

@@ -11,6 +11,7 @@ import json
 import logging
 import platform
 import socket
+import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -148,12 +149,9 @@ class HubClient:
     def __init__(self, settings: HubSettings) -> None:
         self.endpoint = settings.endpoint
         self._origin = _origin_of(settings.endpoint)
-        self._client = httpx2.Client(
-            headers={"user-agent": USER_AGENT, "accept-encoding": "identity"},
-            follow_redirects=False,
-            timeout=httpx2.Timeout(settings.quiet_limit_s, connect=min(CONNECT_LIMIT_S, settings.quiet_limit_s)),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=2 * settings.connections),
-        )
+        self._settings = settings
+        self._clients: dict[bool, httpx2.Client] = {}
+        self._lock = threading.Lock()
         self._authorization: str | None = None
         self.renew_token()
 
@@ -167,7 +165,26 @@ class HubClient:
         return self._authorization is not None
 
     def close(self) -> None:
-        self._client.close()
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+
+    def _client_for(self, url: str) -> httpx2.Client:
+        """The client for `url`'s scheme. Reading the certificates for TLS takes long: only where it is needed."""
+        is_tls = urlsplit(url).scheme == "https"
+        with self._lock:
+            if is_tls not in self._clients:
+                quiet_s = self._settings.quiet_limit_s
+                self._clients[is_tls] = httpx2.Client(
+                    verify=is_tls,
+                    headers={"user-agent": USER_AGENT, "accept-encoding": "identity"},
+                    follow_redirects=False,
+                    timeout=httpx2.Timeout(quiet_s, connect=min(CONNECT_LIMIT_S, quiet_s)),
+                    limits=httpx2.Limits(
+                        max_connections=None, max_keepalive_connections=2 * self._settings.connections
+                    ),
+                )
+            return self._clients[is_tls]
 
     def file_url(self, repository: str, commit: str, path: str) -> str:
         return hf_hub_url(repository, path, revision=commit, endpoint=self.endpoint)
@@ -257,8 +274,9 @@ class HubClient:
     def _sent(self, url: str, headers: dict[str, str]) -> Generator[httpx2.Response]:
         own = {"authorization": self._authorization} if self._authorization and _origin_of(url) == self._origin else {}
         with _foreign_errors(url):
-            request = self._client.build_request("GET", url, headers={**headers, **own})
-            response = self._client.send(request, stream=True)
+            client = self._client_for(url)
+            request = client.build_request("GET", url, headers={**headers, **own})
+            response = client.send(request, stream=True)
         try:
             yield response
         finally:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cartdeck_models.hub.brief_transfer import BriefTransfer
 from cartdeck_models.hub.cache import HubCache
 from cartdeck_models.hub.digest import Digest, digest_of
 from cartdeck_models.hub.listing import RepositoryFile
@@ -36,6 +37,11 @@ class Fetched:
     size_bytes: int
     sha256: str
     resumed_bytes: int = 0
+
+
+def is_brief(file: RepositoryFile) -> bool:
+    """Whether fetching `file` is so short that it is done without threads and a part on the disk."""
+    return file.is_size_known and file.size_bytes <= MOST_BYTES
 
 
 class Fetcher:
@@ -70,7 +76,7 @@ class Fetcher:
     def _opened_part(self, name: str, file: RepositoryFile) -> AbstractContextManager[Part | SmallPart]:
         """Where the file grows: in memory if it is small and nothing of it was kept."""
         parts = self._cache.parts_folder(name, file.blob_id)
-        if file.is_size_known and file.size_bytes <= MOST_BYTES and not parts.exists():
+        if is_brief(file) and not parts.exists():
             return opened_small_part(self._cache.blob_path(name, file.blob_id), parts, file.size_bytes)
         return opened_part(parts, file.blob_id, file.size_bytes if file.is_size_known else None)
 
@@ -130,6 +136,8 @@ class Fetcher:
             stall_limit_s=self._settings.stall_limit_s,
             wants_git=file.sha256 is None,
         )
+        if isinstance(part, SmallPart):
+            return BriefTransfer(repository.client, wanted, part, task).run()
         return Transfer(repository.client, wanted, part, task).run()
 
     def _suits_xet(self, file: RepositoryFile) -> bool:

@@ -26,7 +26,7 @@ class SmallPart:
     resumed_bytes = 0
 
     def __init__(self, blob: Path, parts: Path, size: int) -> None:
-        self.size: int | None = size
+        self.size = size
         self.path = blob.with_name(f"{blob.name}.{secrets.token_hex(4)}.incomplete")
         self._parts = parts
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class SmallPart:
     def gaps(self, longest: int) -> list[tuple[int, int]]:
         """What is missing: one piece, however long steps may be."""
         del longest
-        return [(self.done, self.size)] if self.size is not None and self.done < self.size else []
+        return [(self.done, self.size)] if self.done < self.size else []
 
     def write(self, at: int, piece: bytes | memoryview) -> int:
         """Put `piece` behind what is there, where `at` must be; return the position behind. Raises OSError."""

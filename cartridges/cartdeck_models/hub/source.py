@@ -13,7 +13,7 @@ from cartdeck_models.flight import Flights
 from cartdeck_models.hub.before_fetch import BeforeFetch
 from cartdeck_models.hub.cache import HubCache, has_size
 from cartdeck_models.hub.client import HubClient
-from cartdeck_models.hub.fetcher import Fetched, Fetcher
+from cartdeck_models.hub.fetcher import Fetched, Fetcher, is_brief
 from cartdeck_models.hub.listing import RepositoryFile
 from cartdeck_models.hub.part import kept_bytes
 from cartdeck_models.hub.plan import DEFAULT_REVISION, Plan, offline_error, plan_from_cache
@@ -208,7 +208,8 @@ class HubSource:
     def _one(self, file: RepositoryFile, repository: Repository, task: Task) -> Fetched:
         place = "" if self._settings.hub.uses_symlinks else f"{repository.commit}/{file.path}"
         key = f"{repository.name} {file.blob_id} {place}"
-        fetched = self._flights.run(key, lambda own: self._fetcher.fetch(repository, file, own), task)
+        run = self._flights.run_here if is_brief(file) else self._flights.run
+        fetched = run(key, lambda own: self._fetcher.fetch(repository, file, own), task)
         at_hand = self._cache.find(repository.name, repository.commit, file)
         return Fetched(at_hand or fetched.place, fetched.size_bytes, fetched.sha256, fetched.resumed_bytes)
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from cartdeck_models.flight import Flights
@@ -222,3 +223,59 @@ def test_a_cancel_is_seen_while_nothing_moves() -> None:
 
     assert isinstance(caller.join().error, CartdeckError)
     assert work.stopped.wait(LIMIT_S)
+
+
+def test_short_work_is_done_in_the_thread_of_the_first_caller() -> None:
+    flights: Flights[str] = Flights()
+    found = flights.run_here("a", lambda _: threading.current_thread().name, Task(lambda _: None, lambda: False))
+
+    assert found == threading.current_thread().name
+
+
+def test_who_shares_short_work_gets_its_result_and_its_advances(eventually) -> None:
+    flights: Flights[int] = Flights()
+    begun, goes_on = threading.Event(), threading.Event()
+    runs: list[int] = []
+    told: list[Advance] = []
+
+    def work(task: Task) -> int:
+        runs.append(1)
+        begun.set()
+        assert goes_on.wait(30)
+        task.report(Advance(0.5, "half", "download", 5, 10))
+        return 7
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(flights.run_here, "a", work, Task(lambda _: None, lambda: False))
+        assert begun.wait(30)
+        second = pool.submit(flights.run_here, "a", work, Task(told.append, lambda: False))
+        assert eventually(lambda: flights._flights["a"].passengers == 2, 30)
+        goes_on.set()
+
+        assert (first.result(30), second.result(30), len(runs)) == (7, 7, 1)
+
+
+def test_who_shares_short_work_begins_anew_when_its_first_caller_cancels(eventually) -> None:
+    flights: Flights[int] = Flights()
+    begun, is_cancelled = threading.Event(), threading.Event()
+    runs: list[int] = []
+
+    def work(task: Task) -> int:
+        runs.append(1)
+        begun.set()
+        while len(runs) == 1:
+            task.raise_if_cancelled("download")
+            threading.Event().wait(0.01)
+        return 7
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(flights.run_here, "a", work, Task(lambda _: None, is_cancelled.is_set))
+        assert begun.wait(30)
+        second = pool.submit(flights.run_here, "a", work, Task(lambda _: None, lambda: False))
+        assert eventually(lambda: flights._flights["a"].passengers == 2, 30)
+        is_cancelled.set()
+
+        assert second.result(30) == 7
+        error = first.exception(30)
+    assert isinstance(error, CartdeckError)
+    assert error.code is Code.CANCELLED
