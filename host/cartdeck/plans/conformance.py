@@ -18,7 +18,7 @@ _FREE_KINDS: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES})
 class Conformance:
     """What is declared of one output, and whether something is it. One of these serves all calls of a step."""
 
-    __slots__ = ("_is_f32", "_is_given", "_like", "_name", "is_sequence", "is_whole", "media")
+    __slots__ = ("_is_f32", "_is_given", "_like", "_name", "is_free", "is_sequence", "is_whole", "media")
 
     def __init__(self, output: OutputDefinition) -> None:
         self.media = output.media
@@ -29,11 +29,8 @@ class Conformance:
         self._is_given = self._like.kind is not ValueKind.BYTES
         self.is_whole = not output.is_sequence and self._like.kind not in _FREE_KINDS
         """Only all of it can be judged, as JSON: nothing is handed on before."""
-
-    @property
-    def is_free(self) -> bool:
+        self.is_free = not self._is_given and not self._is_f32 and not output.is_sequence
         """Any bytes are right."""
-        return not self._is_given and not self._is_f32 and not self.is_sequence
 
     def check_stream(self, media: str, *, is_sequence: bool) -> None:
         """Raises BAD_OUTPUT for a stream of another kind than the one declared."""

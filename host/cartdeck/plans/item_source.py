@@ -23,11 +23,14 @@ class ItemSource:
         self._row: list[Any] = []
         """Of the next row, what is there already."""
         self._is_at_end = False
+        self._is_complete = False
 
     @property
     def is_complete(self) -> bool:
         """All sequences are there."""
-        return all(one.flow.is_ended for one in self.sources)
+        if not self._is_complete:
+            self._is_complete = all(one.flow.is_ended for one in self.sources)
+        return self._is_complete
 
     @property
     def count(self) -> int | None:
