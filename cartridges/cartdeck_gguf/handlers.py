@@ -18,7 +18,7 @@ HANDLERS: Final = (chat_handlers, embedding_handlers, text_handlers, vocabulary_
 """The modules that register the other caps when they are imported."""
 
 
-@cartridge.handles("model-info", needs=("model",))
+@cartridge.handles("model-info", needs=("model", "context-size"))
 async def model_info(request: Request, output: Output) -> None:
     """Says what the header of the model's file says; no weights are read."""
     provenance = new_provenance(request["model"])
@@ -26,6 +26,6 @@ async def model_info(request: Request, output: Output) -> None:
     provenance.timing.obtain_s = obtained.obtain_s
     provenance.model.revision, provenance.model.sha256 = obtained.revision, obtained.sha256
     headers = await asyncio.to_thread(read_model, obtained.path)
-    record = describe_model(headers)
+    record = await asyncio.to_thread(describe_model, headers, context_size=request["context-size"])
     await output.write(json.dumps(record, ensure_ascii=False, allow_nan=False))
     output.finish(provenance=provenance.record())

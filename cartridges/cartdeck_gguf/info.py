@@ -6,6 +6,7 @@ It does not know llama.cpp and loads no weights.
 from collections.abc import Sequence
 from typing import Any
 
+from cartdeck_gguf.pooling import own_pooling
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.gguf.memory import cache_bytes_per_token, estimate_memory, vocabulary_size
 
@@ -16,8 +17,8 @@ _RENAMED_TOKENS = {"seperator": "separator"}
 def describe_model(headers: Sequence[Header], *, context_size: int = 0) -> dict[str, Any]:
     """The record of the model in the files of `headers`, the first one first.
 
-    `memory_bytes`, and its parts in `memory`, are for a context of `context_size` tokens, 0 being the model's own.
-    `quantization` is the type that holds most of the weights, `tensor_types` counts each type.
+    `memory` is for a context of `context_size` tokens, 0 being the model's own. `quantization` is the type that holds
+    most of the weights, with what there is of each type.
     """
     first = headers[0]
     context_length = first.integer(f"{first.architecture}.context_length")
@@ -37,14 +38,14 @@ def describe_model(headers: Sequence[Header], *, context_size: int = 0) -> dict[
         "context_length": context_length,
         "vocabulary_size": vocabulary_size(first),
         "tokenizer": first.text("tokenizer.ggml.model"),
-        "quantization": main_tensor_type(types),
-        "tensor_types": types,
+        "quantization": {"name": main_tensor_type(types), "tensor_types": types},
         "template": first.text("tokenizer.chat_template"),
         "special_tokens": _special_tokens(first),
         "adds_bos": first.metadata.get("tokenizer.ggml.add_bos_token"),
         "adds_eos": first.metadata.get("tokenizer.ggml.add_eos_token"),
-        "memory_bytes": estimate.total_bytes,
+        "pooling": _pooling(first),
         "memory": {
+            "total_bytes": estimate.total_bytes,
             "context_size": estimate.context_size,
             "weights_bytes": estimate.weights_bytes,
             "cache_bytes": estimate.cache_bytes,
@@ -69,6 +70,11 @@ def count_tensor_types(headers: Sequence[Header]) -> dict[str, dict[str, int]]:
 def main_tensor_type(types: dict[str, dict[str, int]]) -> str | None:
     """The type that holds most of the parameters; None for a file without tensors."""
     return max(types, key=lambda name: types[name]["parameters"], default=None)
+
+
+def _pooling(header: Header) -> str | None:
+    own = own_pooling(header) if f"{header.architecture}.pooling_type" in header.metadata else None
+    return None if own is None else own.name.lower()
 
 
 def _special_tokens(header: Header) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from cartdeck.cli import text_options as opt
 from cartdeck.cli.options import AsJson, Quiet, Timeout, Verbose
 
 CAP = "cap:model-info"
@@ -15,6 +16,7 @@ LONGEST_VALUE = 100
 
 def info(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="Which model: a path, hf:, package: or pypi:.")],
+    context_size: opt.ContextSize = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -29,7 +31,7 @@ def info(
     from cartdeck.cli.render import json_line
 
     async def work(ask: Ask) -> None:
-        record = (await ask(CAP, {"model": spec})).json()
+        record = (await ask(CAP, {"model": spec, **opt.given(context_size=context_size)})).json()
         if as_json:
             print_text(json_line(record))
         else:
@@ -44,7 +46,7 @@ def rows_of(record: dict[str, Any]) -> list[list[str]]:
     for name, value in record.items():
         if isinstance(value, dict) and value:
             inner = cast("dict[str, Any]", value)
-            rows.extend([[f"{name}.{key}", _shown(key, one)] for key, one in inner.items()])
+            rows.extend([f"{name}.{key}", shown] for key, shown in rows_of(inner))
         elif isinstance(value, list):
             items = cast("list[Any]", value)
             rows.extend([[name, _shown(name, one)] for one in items])

@@ -333,8 +333,10 @@ def test_model_info_reads_the_header_alone(real_model: Path) -> None:
         result = await engine.run("cap:model-info;gguf", {"model": str(real_model)})
         record = json.loads(result.text)
         assert (record["architecture"], record["parameters"]) == ("llama", 134_515_008)
-        assert (record["context_length"], record["quantization"]) == (8192, "Q4_1")
-        assert record["memory_bytes"] > record["files"][0]["size_bytes"]
+        assert (record["context_length"], record["quantization"]["name"]) == (8192, "Q4_1")
+        assert record["memory"]["total_bytes"] > record["files"][0]["size_bytes"]
+        small = await engine.run("cap:model-info;gguf", {"model": str(real_model), "context-size": 512})
+        assert json.loads(small.text)["memory"]["total_bytes"] < record["memory"]["total_bytes"]
         assert result.provenance["engine"]["version"] is None  # nothing was loaded
 
     with_engine(use)
