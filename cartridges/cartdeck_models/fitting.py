@@ -15,11 +15,12 @@ from cartdeck_models.fit import Room
 from cartdeck_models.hub.advice import Advice, Listing, advise
 from cartdeck_models.hub.cached import is_blob_cached
 from cartdeck_models.hub.listing import RepositoryFile
+from cartdeck_models.hub.plan import offline_error
 from cartdeck_models.hub.repository import opened_repository
 from cartdeck_models.local import exists_locally
 from cartdeck_models.obtained import Obtained
 from cartdeck_models.settings import Settings
-from cartdeck_models.spec import HubSpec, LocalSpec, ModelSpec
+from cartdeck_models.spec import HubSpec, ModelSpec
 from cartdeck_models.spec_arguments import spec_of
 from cartdeck_models.task import Task
 from cartdeck_protocol.errors import Code, failure
@@ -42,14 +43,16 @@ async def fit(request: Request, output: Output) -> None:
 def fit_record(spec: ModelSpec, context_size: int, task: Task) -> dict[str, Any]:
     """The record of fit-model but for its `spec`; blocks while a hub is asked.
 
-    Raises what `look_up` and `choose_files` raise, UNSUPPORTED for a wheel that is not here: none can be looked into.
+    Raises what `look_up` and `choose_files` raise; UNSUPPORTED for a wheel that is not here, since none can be looked
+    into; OFFLINE_NOT_CACHED for a hub's model that is not here, in offline mode.
     """
     settings = library().settings
-    if isinstance(spec, HubSpec) and not (spec.is_bare and exists_locally(spec.repository)):
+    is_of_hub = isinstance(spec, HubSpec) and not (spec.is_bare and exists_locally(spec.repository))
+    if isinstance(spec, HubSpec) and is_of_hub and not settings.hub.is_offline:
         return _fit_of_hub(spec, context_size, settings, task)
-    if isinstance(spec, HubSpec):
-        spec = LocalSpec(spec.repository)
     found = library().look_up(spec)
+    if found is None and isinstance(spec, HubSpec):
+        raise offline_error(spec, None)
     if found is None:
         raise failure(
             Code.UNSUPPORTED,
