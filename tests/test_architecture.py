@@ -28,7 +28,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cartdeck_protocol": frozenset({"msgpack"}),
     "cartdeck": frozenset({"cartdeck_protocol", "anyio", "msgpack", "platformdirs", "pydantic", "rich", "typer"}),
     "cartdeck_sdk": frozenset({"cartdeck_protocol", "anyio"}),
-    "cartdeck_modelkit": frozenset({"cartdeck_protocol", "cartdeck_sdk", "anyio", "llguidance", "PIL"}),
+    "cartdeck_modelkit": frozenset(
+        {"cartdeck_protocol", "cartdeck_sdk", "anyio", "llguidance", "numpy", "PIL", "soundfile", "soxr"}
+    ),
     "cartdeck_echo": frozenset({"cartdeck_protocol", "cartdeck_sdk", "anyio"}),
     "cartdeck_models": frozenset(
         {
@@ -52,6 +54,7 @@ ALLOWED: dict[str, frozenset[str]] = {
             "cartdeck_sdk",
             "cartdeck_modelkit",
             "anyio",
+            "jinja2",
             "torch",
             "transformers",
             "tokenizers",

@@ -20,6 +20,7 @@ class Description:
     max_tokens: int
     most_tokens: int = 0
     prompt_tokens: int = 0
+    prompt_done: int = 0
     completion_tokens: int = 0
     finish_reason: FinishReason | None = None
 
@@ -39,6 +40,9 @@ async def pass_on(job: Job, description: Description, output: Output, what: str)
         if job.position:
             message = f"Waiting: {job.position} before this one"
             output.progress(INFERENCE.base, message, phase="queue")
+        elif description.prompt_done < description.prompt_tokens:
+            done, total = description.prompt_done, description.prompt_tokens
+            output.progress(INFERENCE.base, "Reading the prompt", phase="prompt", work=done, total=total)
         elif description.most_tokens:
             if reporter is None:
                 reporter = InferenceReporter(output.progress, what, total=description.most_tokens)

@@ -162,6 +162,7 @@ def _settings(request: Request) -> LoadSettings:
         threads=request["threads"],
         use_gpu=request["gpu-layers"] != 0,
         dtype=request["dtype"] if "dtype" in arguments else "auto",
+        context_size=request["context-size"] if "context-size" in arguments else 0,
     )
 
 

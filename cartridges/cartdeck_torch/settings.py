@@ -17,3 +17,5 @@ class LoadSettings:
     threads: int = 0
     use_gpu: bool = True
     dtype: str = "auto"
+    context_size: int = 0
+    """How many tokens a language model sees; 0 takes what it was made for."""

@@ -66,6 +66,7 @@ class Captioner:
         description.most_tokens = min(description.max_tokens, room)
         values = self.pixels.read([image]).to(self.device, self.torch_dtype)
         job.stop.check()
+        description.prompt_done = len(prompt)
         ids = torch.tensor([[self._begin, *prompt, self._end]], device=self.device)
         with torch.inference_mode():
             self.model.generate(

