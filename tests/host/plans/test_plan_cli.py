@@ -1,0 +1,166 @@
+"""`cartdeck plan` as a user runs it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyte
+import pytest
+
+CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
+PLAN = "text -> one -> y\none echo\ny -> two -> z\ntwo cap:echo;test\n"
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def cartdeck(tmp_path: Path) -> Command:
+    """Run `cartdeck plan` in a folder with the plan `a.plan`."""
+    (tmp_path / "a.plan").write_text(PLAN)
+
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [CARTDECK, "plan", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, input=stdin, capture_output=True, text=True, timeout=90, check=False
+        )
+
+    return run
+
+
+def test_check_says_what_a_plan_takes_and_gives(cartdeck: Command) -> None:
+    done = cartdeck("check", "a.plan")
+    assert (done.returncode, done.stdout) == (0, "2 steps; takes text (media:); gives z (media:)\n")
+    record = json.loads(cartdeck("check", "a.plan", "--json", "--input", "text=a", "--input", "text=b").stdout)
+    assert [step["loops"] for step in record["steps"]] == [1, 1]
+    assert record["outputs"] == [{"name": "z", "media": "media:", "depth": 1}]
+
+
+def test_a_fault_is_one_paragraph_with_its_place(cartdeck: Command, tmp_path: Path) -> None:
+    (tmp_path / "bad.plan").write_text("a -> ech -> b\n")
+    done = cartdeck("check", "bad.plan")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: line 1, column 6: step ech: No cartridge serves cap:ech. Near it: echo")
+    record = json.loads(cartdeck("check", "bad.plan", "--json").stdout)["error"]
+    assert record["details"]["candidates"][0] == "echo"
+    assert cartdeck("check", "none.plan").returncode == 2
+    assert cartdeck("check", "-", stdin="a -> b").returncode == 2
+
+
+def test_fmt_prints_writes_and_checks(cartdeck: Command, tmp_path: Path) -> None:
+    text = "one cap:echo\ntwo cap:echo;test\n\ntext -> one -> y\ny -> two -> z\n"
+    assert cartdeck("fmt", "a.plan").stdout == text
+    assert cartdeck("fmt", "a.plan", "--check").returncode == 2
+    assert cartdeck("fmt", "a.plan", "--write").returncode == 0
+    assert (tmp_path / "a.plan").read_text() == text
+    assert cartdeck("fmt", "a.plan", "--check").returncode == 0
+    assert cartdeck("fmt", "-", stdin=PLAN).stdout == text
+
+
+def test_show_draws_for_the_terminal_and_writes_svg_and_mermaid(cartdeck: Command, tmp_path: Path) -> None:
+    assert cartdeck("show", "a.plan").stdout.splitlines()[1] == "●  one   echo on echo -> y"
+    assert cartdeck("show", "a.plan", "--mermaid").stdout.startswith("flowchart LR\n")
+    assert cartdeck("show", "a.plan", "--out", "a.svg").returncode == 0
+    assert (tmp_path / "a.svg").read_text().startswith("<svg ")
+
+
+def test_run_gives_its_only_output_and_says_on_the_side_what_it_does(cartdeck: Command) -> None:
+    done = cartdeck("run", "a.plan", "--input", "text=hello")
+    assert (done.returncode, done.stdout) == (0, "hello")
+    assert done.stderr.splitlines()[-1] == "100% two on echo: done"
+    assert cartdeck("run", "a.plan", "--input", "text=@-", "--quiet", stdin="from here").stdout == "from here"
+
+
+def test_inputs_come_from_files_and_folders_and_outputs_go_to_files(cartdeck: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("b", "a"):
+        (folder / name).write_text(name)
+    assert cartdeck("run", "a.plan", "-i", "text=@folder", "--out", "z=out.txt", "-q").returncode == 0
+    assert (tmp_path / "out.txt").read_text() == "ab"
+    done = cartdeck("run", "a.plan", "-i", "text=x", "--out", "z=out.txt", "-q")
+    assert done.returncode == 2
+    assert "exists already" in done.stderr
+    done = cartdeck("run", "a.plan", "-i", "text=x", "--out", "q=new.txt")
+    assert (done.returncode, (tmp_path / "new.txt").exists()) == (2, False)
+
+
+def test_json_is_one_record_and_several_outputs_a_line_each(cartdeck: Command, tmp_path: Path) -> None:
+    record = json.loads(cartdeck("run", "a.plan", "-i", "text=a", "-i", "text=b", "--json").stdout)
+    assert record["outputs"] == {"z": {"items": ["a", "b"]}}
+    assert record["steps"]["two"]["state"] == "done"
+    assert record["steps"]["two"]["calls"] == 2
+    (tmp_path / "two.plan").write_text("x -> e -> a\ne echo\nx -> f -> b\nf echo\n")
+    lines = [json.loads(line) for line in cartdeck("run", "two.plan", "-i", "x=1", "-q").stdout.splitlines()]
+    assert lines == [{"output": "a", "text": "1"}, {"output": "b", "text": "1"}]
+
+
+def test_set_replaces_a_constant_and_state_keeps_what_was_done(cartdeck: Command, tmp_path: Path) -> None:
+    (tmp_path / "emit.plan").write_text("() -> emit -> x\nemit.count = 2\nemit.size = 4\n")
+    assert cartdeck("run", "emit.plan", "-q", "--set", "emit.count=3").stdout == "\0\0\0\0\1\1\1\1\2\2\2\2"
+    assert cartdeck("run", "emit.plan", "--set", "emt.count=3").returncode == 2
+    for state in ("done", "reused"):
+        done = cartdeck("run", "a.plan", "-i", "text=x", "--state", "kept", "--json", "-q")
+        assert {step["state"] for step in json.loads(done.stdout)["steps"].values()} == {state}
+
+
+def test_a_plan_that_fails_ends_with_the_steps_error(cartdeck: Command, tmp_path: Path) -> None:
+    (tmp_path / "bad.plan").write_text("action -> m -> x\nm misbehave\n")
+    done = cartdeck("run", "bad.plan", "-i", "action=raise", "-q")
+    assert done.returncode == 4
+    assert "line 1, column 11: step m: ValueError: raised on request" in " ".join(done.stderr.split())
+    done = cartdeck(
+        "run", "bad.plan", "-i", "action=raise", "-i", "action=descriptors", "--on-error", "absent", "--json"
+    )
+    record = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert record["missing"][0]["item"] == [0]
+    assert "absent" in record["outputs"]["x"]["items"][0]
+    assert "item 0 is missing" in done.stderr
+
+
+def test_find_lists_chains_and_runs_none(cartdeck: Command) -> None:
+    done = cartdeck("find", "--from", "media:enc=utf-8;model-spec", "--to", "media:enc=utf-8;file-path")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "download-model\tmodels")
+    record = json.loads(
+        cartdeck("find", "--from", "media:enc=utf-8;model-spec", "--to", "media:model-info", "--json").stdout
+    )
+    assert "input -> model-info -> output" in record["chains"][0]["plan"]
+    assert cartdeck("find", "--from", "media:nothing", "--to", "media:else").returncode == 3
+    assert cartdeck("find", "--from", "nothing", "--to", "media:else").returncode == 2
+
+
+def test_a_terminal_shows_the_tree_while_the_plan_runs(tmp_path: Path) -> None:
+    (tmp_path / "work.plan").write_text("() -> busy -> a\nbusy work\nbusy.seconds = 0.2\na -> after -> b\nafter echo\n")
+    screen = pyte.Screen(100, 30)
+    stream = pyte.ByteStream(screen)
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    seen: list[str] = []
+    with subprocess.Popen(
+        [CARTDECK, "plan", "run", "work.plan"], cwd=tmp_path, env=environment, stdout=child, stderr=child
+    ) as process:
+        os.close(child)
+        while data := read(parent):
+            stream.feed(data)
+            seen.append("\n".join(screen.display))
+        assert process.wait(60) == 0
+    os.close(parent)
+    assert any("● busy" in one and "· after" in one and "plan" in one and "%" in one for one in seen)
+    assert "10 steps done" in seen[-1]
+    assert "busy" not in seen[-1]
+
+
+def read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_help_names_every_command() -> None:
+    done: Any = subprocess.run([CARTDECK, "plan", "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert all(f"  {name} " in done.stdout for name in ("check", "fmt", "show", "run", "find"))
