@@ -132,6 +132,18 @@ def test_a_call_that_must_be_is_one_that_the_schema_allows(ask: Callable[..., An
         assert {call["name"] for call in calls} == {"get_time"}
 
 
+def test_a_template_that_takes_tools_gets_them(ask: Callable[..., Any]) -> None:
+    template = (
+        "{% for tool in tools %}{{ tool.function.name }}: <tool_call>{{ tool | tojson }}</tool_call>\n{% endfor %}"
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+    )
+    answer = ask([user("What time is it in Paris?")], tools=TOOLS, chat_template=template, tool_choice='"required"')
+    plain = ask([user("What time is it in Paris?")], chat_template=template, max_tokens=1)
+    told = answer.provenance["usage"]["prompt_tokens"] - plain.provenance["usage"]["prompt_tokens"]
+    assert 100 < told < 250  # by the template alone, not by our own prompt as well
+    assert not answer.text.strip()
+
+
 def test_a_model_may_answer_in_words_beside_tools(ask: Callable[..., Any]) -> None:
     answer = ask([BRIEF, user("What is 2+2?")], tools=TOOLS, tool_choice='"none"')
     assert answer.text == "Two and two equals four."
