@@ -63,6 +63,8 @@ check: setup-dev
 bench: $(STAMPS)/bench-$(DEV_EXTRAS)
 	$(STAGE) "tokens per second, beside llama-cpp-python in one process"
 	@$(BIN)/python benchmarks/bench_generate.py $(ARGS)
+	$(STAGE) "the gguf cartridge: prefixes, eight streams, schemas, the loop's delay, loads and cancels"
+	@$(BIN)/python benchmarks/bench_gguf.py $(ARGS)
 	$(STAGE) "calls, bytes and small messages, beside a raw pipe, gRPC and MCP"
 	@$(BIN)/python benchmarks/bench_wire.py $(ARGS)
 	$(STAGE) "memory, descriptors, threads and tasks of the host"
