@@ -72,13 +72,18 @@ def is_stale(folder: Path) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
+    """Whether the process runs. One that was killed and whose end nobody has asked for yet, a zombie, does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state not in ("Z", "X")
 
 
 def lock_path(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -155,6 +156,18 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
 
     assert sweep(tmp_path) == left
     assert not left[0].exists()
+
+
+def test_what_a_process_left_is_swept_also_while_nobody_has_asked_for_its_end(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "print('started', flush=True)"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == b"started\n"  # to its end: the process is a zombie now, or about to be one
+        folder = tmp_path / f"{socket.gethostname()}-{process.pid}-0123456789ab"
+        folder.mkdir()
+        end_s = time.monotonic() + 20
+        while sweep(tmp_path) != [folder]:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
 
 
 def test_a_folder_in_use_is_not_swept(tmp_path: Path) -> None:
