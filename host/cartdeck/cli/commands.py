@@ -28,6 +28,7 @@ from cartdeck.cli import (
     plan,
     pull,
     trace,
+    transcribe,
 )
 from cartdeck.cli.endings import Interrupted, ReaderGone
 from cartdeck.cli.exit_codes import ExitCode, exit_code
@@ -49,6 +50,7 @@ app.command("generate")(generate.generate)
 app.command("chat")(chat.chat)
 app.command("describe")(describe.describe)
 app.command("embed")(embed.embed)
+app.command("transcribe")(transcribe.transcribe)
 app.command("info")(info.info)
 app.command("call")(call.call)
 app.command("pull")(pull.pull)

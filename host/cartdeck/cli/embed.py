@@ -5,12 +5,13 @@ It does not know models; the cap's definition decides what may be asked.
 
 import array
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cartdeck.cli import text_options as opt
-from cartdeck.cli.options import AsJson, Quiet, Timeout, Verbose
+from cartdeck.cli.options import AsJson, Force, Quiet, Timeout, Verbose
 from cartdeck_protocol.errors import Code, failure
 
 CAP = "cap:embed-text"
@@ -19,9 +20,12 @@ NUMBERS_SHOWN = 4
 
 def embed(
     texts: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="TEXT...", help="Texts; a single - reads standard input, a text in each line."),
-    ],
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="LINES", help="Take the texts from this file, one in each line.")
+    ] = None,
     model: opt.Model = None,
     pooling: Annotated[
         str | None, typer.Option("--pooling", metavar="WAY", help="mean, cls or last; else what the model says.")
@@ -36,6 +40,10 @@ def embed(
     gpu_layers: opt.GpuLayers = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the vectors to this .npy file instead.")
+    ] = None,
+    force: Force = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -49,13 +57,17 @@ def embed(
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.output import StandardOutput
     from cartdeck.cli.render import json_line, plain
+    from cartdeck.cli.vector_file import write_vectors
 
-    wanted = _lines_of_input() if texts == ["-"] else texts
+    wanted = _texts(texts, file)
     arguments = opt.given(model=model, pooling=pooling, truncate=truncate, threads=threads, gpu_layers=gpu_layers)
     arguments |= {"texts": wanted, "normalize": normalize}
 
     async def work(ask: Ask) -> None:
         result = await ask(CAP, arguments)
+        if out is not None:
+            write_vectors(out, result.items, is_forced=force)
+            return
         vectors = [numbers_of(item) for item in result.items]
         if as_json:
             dimensions = len(vectors[0]) if vectors else 0
@@ -82,6 +94,22 @@ def beginning_of(vector: list[float]) -> str:
     """A vector as a person sees it."""
     shown = ", ".join(f"{number:.4f}" for number in vector[:NUMBERS_SHOWN])
     return f"[{shown}, … {len(vector)} numbers]"
+
+
+def _texts(texts: list[str] | None, file: Path | None) -> list[str]:
+    """The texts that were named in one way or the other."""
+    if (file is None) == (not texts):
+        found = "neither is" if file is None else "both are"
+        raise failure(Code.BAD_ARGUMENT, f"Give texts or --file; {found} there.", argument="TEXT")
+    if file is None:
+        return _lines_of_input() if texts == ["-"] else texts or []
+    try:
+        return file.expanduser().read_text("utf-8").splitlines()
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}."
+        raise failure(Code.FILE_NOT_FOUND, message, argument="--file") from None
+    except UnicodeDecodeError as error:
+        raise failure(Code.INVALID_TEXT, f"{file} is no UTF-8 text: {error}.", argument="--file") from None
 
 
 def _lines_of_input() -> list[str]:

@@ -1,0 +1,111 @@
+"""Owns `cartdeck transcribe`: what is said in recordings, as text or with times.
+
+It does not know audio formats: the cartridge looks at the bytes.
+"""
+
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cartdeck.cli import text_options as opt
+from cartdeck.cli.options import AsJson, Quiet, Timeout, Verbose
+from cartdeck_protocol.errors import Code, failure
+
+CAP = "cap:transcribe-speech"
+EXAMPLE = """Write down what is said in audio files, or translate it into English.
+
+The model must be one made for speech (Whisper). Of several files each text follows its file's name; with --json it is
+one record a line.
+
+Example: cartdeck transcribe talk.flac --model ./whisper-base --format srt > talk.srt"""
+
+
+class Format(StrEnum):
+    """How a transcript is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    SRT = "srt"
+    VTT = "vtt"
+
+
+def transcribe(
+    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO...", help="Audio files: wav, flac, ogg, mp3, aiff.")],
+    model: opt.Model = None,
+    language: Annotated[
+        str | None, typer.Option("--language", metavar="CODE", help="What is spoken (en, de); else it is found.")
+    ] = None,
+    translate: Annotated[bool, typer.Option("--translate", help="Write the English translation.")] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Begin each line with its time.")] = False,
+    form: Annotated[Format, typer.Option("--format", metavar="FORM", help="text, json, srt or vtt.")] = Format.TEXT,
+    beams: Annotated[
+        str | None, typer.Option("--beams", metavar="INTEGER", help="Follow so many readings; slower, often better.")
+    ] = None,
+    threads: opt.Threads = None,
+    gpu_layers: opt.GpuLayers = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    from cartdeck.cli.asking import Ask, run_asking
+    from cartdeck.cli.listing import print_text
+
+    paths = [_recording(path) for path in audio]
+    arguments = opt.given(model=model, language=language, beams=beams, threads=threads, gpu_layers=gpu_layers)
+    arguments |= {"task": "translate"} if translate else {}
+    write = _writer(Format.JSON if as_json else form, with_times=timestamps)
+
+    async def work(ask: Ask) -> None:
+        for path in paths:
+            result = await ask(CAP, {**arguments, "audio": path})
+            if len(paths) > 1 and write is _plain:
+                print_text(f"{path}: ")
+            print_text(write(path, result))
+
+    run_asking(work, timeout_s=timeout, is_quiet=quiet, is_verbose=verbose)
+
+
+def _writer(form: Format, *, with_times: bool) -> Callable[[Path, Any], str]:
+    from cartdeck.cli import subtitles
+
+    if form is Format.JSON:
+        return _record
+    if form is Format.SRT:
+        return lambda _, result: subtitles.as_srt(_segments(result))
+    if form is Format.VTT:
+        return lambda _, result: subtitles.as_vtt(_segments(result))
+    return (lambda _, result: subtitles.with_times(_segments(result))) if with_times else _plain
+
+
+def _plain(_: Path, result: Any) -> str:
+    from cartdeck.cli.display import harmless
+
+    return harmless(result.text.strip()) + "\n"
+
+
+def _record(path: Path, result: Any) -> str:
+    from cartdeck.cli.render import json_line, plain
+
+    record = {"audio": str(path), "text": result.text.strip(), "segments": _segments(result)}
+    return json_line(record | {"provenance": plain(result.provenance)})
+
+
+def _segments(result: Any) -> list[dict[str, Any]]:
+    return [json.loads(item) if isinstance(item, bytes | str) else item for item in result.items_of("segments")]
+
+
+def _recording(path: Path) -> Path:
+    path = path.expanduser()
+    if not path.exists():
+        raise failure(Code.FILE_NOT_FOUND, f"There is no audio file {path}.", argument="AUDIO")
+    if path.is_dir():
+        raise failure(Code.BAD_ARGUMENT, f"{path} is a folder; name the files in it.", argument="AUDIO")
+    return path
+
+
+transcribe.__doc__ = EXAMPLE
