@@ -141,8 +141,10 @@ class HubCache:
         return commit if len(commit) == 40 and set(commit) <= set("0123456789abcdef") else None
 
     def remember_commit(self, repository: str, revision: str, commit: str) -> None:
+        """Note what the branch or tag means now, where that can be noted: not beside a branch `a` one named `a/b`."""
         if revision != commit and self.commit_of(repository, revision) != commit:
-            self._write(self.folder(repository) / "refs" / revision, commit)
+            with contextlib.suppress(OSError):
+                self._write(self.folder(repository) / "refs" / revision, commit)
 
     def listing(self, repository: str, commit: str) -> list[RepositoryFile] | None:
         """The hub's listing at `commit`, if it was kept."""

@@ -31,6 +31,7 @@ from huggingface_hub.utils import XetFileData
 from cartdeck_models.hub.digest import MOST_PIECES
 from cartdeck_models.hub.refusal import Refusal, host_of
 from cartdeck_models.settings import HubSettings
+from cartdeck_protocol.errors import Code, failure
 
 MOST_REDIRECTS = 10
 MOST_JSON_BYTES = 64 * 1024 * 1024
@@ -156,8 +157,22 @@ class HubClient:
         self.renew_token()
 
     def renew_token(self) -> None:
-        """Take the token that is set now: it may have come, or changed, since this process started."""
-        token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+        """Take the token that is set now: it may have come, or changed, since this process started.
+
+        Raises AUTH_REQUIRED for one that cannot be had, or that is none.
+        """
+        try:
+            token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+        except Exception as error:  # a file that cannot be read, a server of tokens that refuses, …
+            raise failure(
+                Code.AUTH_REQUIRED,
+                f"The hub token cannot be had ({type(error).__name__}). Set HF_TOKEN, or log in again with "
+                "`hf auth login`.",
+            ) from None
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise failure(
+                Code.AUTH_REQUIRED, "The hub token holds characters that no token has. Set HF_TOKEN to a valid one."
+            )
         self._authorization = None if token is None else f"Bearer {token}"
 
     @property

@@ -183,6 +183,14 @@ def test_a_branch_that_moved_gives_the_new_commit_and_a_pinned_one_stays(desk, h
     assert desk.obtain(f"hf:owner/name@{first.revision}:model.onnx").path == first.path
 
 
+def test_a_branch_whose_name_goes_on_from_another_s_is_fetched_too(desk, hub, repository) -> None:
+    hub.add({"model.onnx": OTHER}, branch="main/next")
+
+    assert desk.obtain(SPEC).path.read_bytes() == LARGE
+    assert desk.obtain("hf:owner/name@main/next:model.onnx").path.read_bytes() == OTHER
+    assert desk.obtain(SPEC).path.read_bytes() == LARGE
+
+
 def test_a_file_that_did_not_change_between_commits_is_not_fetched_again(desk, hub, repository) -> None:
     desk.obtain(SPEC)
     hub.add({**FILES, "config.json": b'{"model_type": "y"}'})

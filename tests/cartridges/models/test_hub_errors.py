@@ -212,6 +212,20 @@ def test_a_redirect_in_a_circle_ends(desk, hub, repository) -> None:
     assert desk.refused(SPEC).code is Code.ENDPOINT_UNREACHABLE
 
 
+@pytest.mark.parametrize("name", ["HF_TOKEN", "HF_TOKEN_PATH", "HF_OIDC_RESOURCE"])
+def test_a_token_that_cannot_be_had_is_told_and_not_shown(hub, repository, monkeypatch, tmp_path, name: str) -> None:
+    value = {"HF_TOKEN": "hf_töken", "HF_TOKEN_PATH": str(tmp_path), "HF_OIDC_RESOURCE": "owner/name"}[name]
+    settings = {"HF_ENDPOINT": hub.url, "CARTDECK_MODELS_DIR": str(tmp_path), name: value}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, SPEC],
+        env={**os.environ, **settings}, capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+
+    assert "AUTH_REQUIRED" in done.stderr
+    assert "hf_t" not in done.stdout + done.stderr
+    assert not hub.requests
+
+
 PROGRAM = """
 import logging, sys
 logging.basicConfig(level=logging.DEBUG)
