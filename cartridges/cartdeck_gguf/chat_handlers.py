@@ -8,7 +8,7 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any, Final
 
-from cartdeck_gguf.conversation import Question, ToolUse, ask
+from cartdeck_gguf.conversation import Question, ToolUse, ask, release
 from cartdeck_gguf.generation import Generation, Piece
 from cartdeck_gguf.messages import Dialogue, question_about, read_dialogue
 from cartdeck_gguf.reporting import follow
@@ -88,8 +88,7 @@ async def answer(
         raise
     finally:
         if question is not None:
-            for image in question.images:
-                instance.owner.start(image.close)
+            release(instance, question)
         if generation is not None:
             generation.describe(provenance)
         output.finish(provenance=provenance.record())

@@ -5,6 +5,7 @@ sandbox, which reaches no attribute of Python's own and changes nothing it was g
 """
 
 import json
+import threading
 from datetime import datetime
 from typing import Any, Final, NoReturn
 
@@ -16,11 +17,60 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 LONGEST_TEMPLATE_CHARACTERS: Final = 1_000_000
+LONGEST_TEXT_CHARACTERS: Final = 50_000_000
+MOST_STEPS: Final = 2_000_000
+"""Of all `range` together, and of calls and attributes looked at, in one rendering."""
+
 _PROBE: Final = "a text to be found again"
 
 
 class _Refusal(Exception):
     """What a template says by `raise_exception` of a dialogue that it does not take."""
+
+
+class _Steps(threading.local):
+    """How many steps the rendering on this thread has left."""
+
+    left = MOST_STEPS
+
+    def take(self, count: int = 1) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise _unusable(f"it takes more than {MOST_STEPS:,} steps")
+
+
+_steps: Final = _Steps()
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Also bounds what a template may take of time and memory."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**" or not isinstance(left, int | float) or not isinstance(right, int | float):
+            sizes = [abs(one) if isinstance(one, int | float) else len(one) for one in (left, right)]
+            if (sizes[0] ** min(sizes[1], 64) if operator == "**" else sizes[0] * sizes[1]) > LONGEST_TEXT_CHARACTERS:
+                raise _unusable("it makes something far too large")
+        return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Any, callee: Any, /, *arguments: Any, **named: Any) -> Any:
+        _steps.take()
+        return super().call(context, callee, *arguments, **named)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        _steps.take()
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        _steps.take()
+        return super().getitem(obj, argument)
+
+
+def _range(*bounds: int) -> range:
+    found = range(*bounds)
+    _steps.take(len(found))
+    return found
 
 
 class _GenerationBlock(Extension):
@@ -68,6 +118,8 @@ class ChatTemplate:
         except _Refusal as refusal:
             message = f"the model's chat template refuses this dialogue: {str(refusal)[:300]}"
             raise failure(Code.BAD_ARGUMENT, message, argument="messages", phase="inference") from None
+        except CartdeckError:
+            raise
         except Exception as error:  # a template may fail in any way that an expression can
             raise _unusable(f"{type(error).__name__}: {error}") from error
 
@@ -92,10 +144,11 @@ def _with_parts(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _new_environment() -> ImmutableSandboxedEnvironment:
-    environment: Any = ImmutableSandboxedEnvironment(
+    environment: Any = _Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock]
     )
     environment.filters["tojson"] = _to_json
+    environment.globals["range"] = _range
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment

@@ -94,8 +94,18 @@ async def ask(
         place = asyncio.wrap_future(
             instance.owner.start(lambda: _place_images(instance, model, text, dialogue.marker, pictures, question))
         )
-        question.prompt = await asyncio.shield(place)
+        try:
+            question.prompt = await asyncio.shield(place)
+        except BaseException:
+            release(instance, question)
+            raise
     return question
+
+
+def release(instance: Instance, question: Question) -> None:
+    """Frees what is kept of the question's images, once the owner's thread has done with them."""
+    if question.images:
+        instance.owner.start(lambda: [image.close() for image in question.images])
 
 
 def template_of(model: LoadedModel, given: str | None, *, for_tools: bool = False) -> ChatTemplate:

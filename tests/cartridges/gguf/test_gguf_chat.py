@@ -134,7 +134,7 @@ def test_a_call_that_must_be_is_one_that_the_schema_allows(ask: Callable[..., An
 
 def test_a_template_that_takes_tools_gets_them(ask: Callable[..., Any]) -> None:
     template = (
-        "{% for tool in tools or [] %}{{ tool.function.name }}: <tool_call>{{ tool | tojson }}</tool_call>\n{% endfor %}"
+        "{% for tool in tools or [] %}<tool_call>{{ tool | tojson }}</tool_call>\n{% endfor %}"
         "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
     )
     answer = ask([user("What time is it in Paris?")], tools=TOOLS, chat_template=template, tool_choice='"required"')

@@ -126,7 +126,9 @@ def test_what_a_template_refuses_is_said_in_its_own_words() -> None:
 @pytest.mark.parametrize(
     "source",
     ["{% for %}", "{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__ }}",
-     "{% include '/etc/passwd' %}", "{{ range(10000000) | list }}", "{{ 1 / 0 }}", "{{ nothing.there }}"],
+     "{% include '/etc/passwd' %}", "{{ range(10000000) | list }}", "{{ 1 / 0 }}", "{{ nothing.there }}",
+     "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "{{ 'a' * 999999999 }}",
+     "{{ 9 ** 9 ** 9 }}", "{{ [0] * 99999 * 99999 }}"],
 )  # fmt: skip
 def test_a_template_reaches_nothing_and_its_faults_are_typed(source: str) -> None:
     with pytest.raises(CartdeckError) as caught:
