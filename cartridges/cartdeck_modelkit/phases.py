@@ -64,14 +64,16 @@ class ObtainedModel:
         return cast("str | None", self.files[0].get("sha256")) if len(self.files) == 1 else None
 
 
-async def obtain_model(request: Request, spec: str) -> ObtainedModel:
+async def obtain_model(request: Request, spec: str, *, with_projector: bool = False) -> ObtainedModel:
     """The files of the model that `spec` names, through a peer call to `download-model`: progress 0 to 0.25.
 
-    Raises the peer's error.
+    `with_projector`: a GGUF model of a hub comes with the vision projector that lies beside it there. Raises the peer's
+    error.
     """
     started = time.monotonic()
     span = (OBTAINING.base, OBTAINING.end)
-    result = await request.peer.call("cap:download-model", {"model": spec}).collect(forward_progress=span)
+    arguments = {"model": spec, "with-projector": True} if with_projector else {"model": spec}
+    result = await request.peer.call("cap:download-model", arguments).collect(forward_progress=span)
     details = _read_details(result.output("details"))
     return ObtainedModel(
         path=Path(result.text),

@@ -8,7 +8,7 @@ from cartdeck_sdk import Cartridge, Output, Request
 cartridge = Cartridge("cartdeck_models")
 
 
-@cartridge.handles("download-model", needs=("model", "per-file"))
+@cartridge.handles("download-model", needs=("model", "per-file", "with-projector"))
 async def download_model(request: Request, output: Output) -> None:
     from cartdeck_models.download import download  # noqa: PLC0415 - filelock may be missing when the manifest is asked
 

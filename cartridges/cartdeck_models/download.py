@@ -3,6 +3,7 @@
 It does not know where models come from.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import anyio.to_thread
@@ -12,6 +13,7 @@ from cartdeck_models.flight import Seat
 from cartdeck_models.library import Library, RemoteSpec
 from cartdeck_models.obtained import Obtained
 from cartdeck_models.settings import Settings
+from cartdeck_models.spec import HubSpec, ModelSpec
 from cartdeck_models.spec_arguments import spec_of
 from cartdeck_models.task import Advance
 from cartdeck_sdk import Output, Request
@@ -28,7 +30,7 @@ def library() -> Library:
 
 async def download(request: Request, output: Output) -> None:
     """Answer with the model's absolute path, and its record on the output `details`."""
-    spec, models = spec_of(request), library()
+    spec, models = _widened(spec_of(request), with_projector=request["with-projector"]), library()
     found = await output.run_with_keepalive(
         0.0, "Looking for the model", lambda _: models.look_up(spec), phase="look_up"
     )
@@ -41,6 +43,11 @@ async def download(request: Request, output: Output) -> None:
         output.log("warning", found.note)
     await output.write(str(found.path))
     await output.stream("details").write(found.to_json())
+
+
+def _widened(spec: ModelSpec, *, with_projector: bool) -> ModelSpec:
+    """`spec`, with its projector if that is wanted; what is not a hub's has it beside it, or not."""
+    return replace(spec, with_projector=True) if with_projector and isinstance(spec, HubSpec) else spec
 
 
 async def close() -> None:

@@ -94,7 +94,10 @@ class LocalSpec:
 
 @dataclass(frozen=True, slots=True)
 class HubSpec:
-    """Files of a repository on a model hub. `is_bare`: written as `owner/name`, which may also be a local path."""
+    """Files of a repository on a model hub. `is_bare`: written as `owner/name`, which may also be a local path.
+
+    `with_projector` adds to a GGUF model the vision projector beside it.
+    """
 
     repository: str
     revision: str | None = None
@@ -102,13 +105,14 @@ class HubSpec:
     include: tuple[str, ...] = field(default=())
     exclude: tuple[str, ...] = field(default=())
     is_bare: bool = False
+    with_projector: bool = False
 
     @property
     def canonical(self) -> str:
-        """The same text for the same question: `hf:owner/name@revision:file`, and the globs, if any."""
+        """The same text for the same question: `hf:owner/name@revision:file`, and what narrows or widens it."""
         text = f"hf:{self.repository}@{self.revision or 'main'}" + (f":{self.file}" if self.file else "")
         globs = [f" {name}={','.join(found)}" for name, found in self._globs if found]
-        return text + "".join(globs)
+        return text + "".join(globs) + (" with its projector" if self.with_projector else "")
 
     @property
     def key(self) -> str:

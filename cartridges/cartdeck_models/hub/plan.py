@@ -32,11 +32,12 @@ def plan_from_cache(spec: HubSpec, commit: str, cache: HubCache) -> Plan | None:
     """
     listing = cache.listing(spec.repository, commit)
     if listing is not None:
-        choice = choose_files(listing, spec)
+        choice = choose_files(listing, spec, wants_projector=spec.with_projector)
         is_whole = all(cache.find(spec.repository, commit, file) is not None for file in choice.files)
         return Plan(commit, choice) if is_whole else None
     try:
-        choice = choose_files(_files_here(spec.repository, commit, cache), spec)
+        here = _files_here(spec.repository, commit, cache)
+        choice = choose_files(here, spec, wants_projector=spec.with_projector)
     except CartdeckError:
         return None
     return Plan(commit, choice) if choice.main is not None else None

@@ -147,7 +147,7 @@ class HubSource:
             files = repository.list_files()
             self._cache.keep_listing(spec.repository, repository.commit, files)
         look = BeforeFetch(self._cache, repository, files)
-        choice = choose_files(files, spec, quantization=look.quantization(spec))
+        choice = choose_files(files, spec, quantization=look.quantization(spec), wants_projector=spec.with_projector)
         return Plan(repository.commit, choice, look.memory_note(choice))
 
     # making it present

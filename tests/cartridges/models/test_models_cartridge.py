@@ -66,8 +66,9 @@ class Caller:
         for buffer in self.connection.outgoing():
             self.process.stdin.write(buffer)
 
-    def request(self, spec: str) -> wire.Exchange:
-        exchange = self.connection.request(CAP, {"model": spec.encode()})
+    def request(self, spec: str, **more: bytes) -> wire.Exchange:
+        arguments = {name.replace("_", "-"): value for name, value in more.items()}
+        exchange = self.connection.request(CAP, {"model": spec.encode(), **arguments})
         self.flush()
         return exchange
 
@@ -247,6 +248,19 @@ def test_a_hub_s_model_is_answered_with_its_commit_and_hashes(hub_caller, hub, c
     assert fractions == sorted(fractions)
     assert list(dict.fromkeys(log.phase for log in logs)) == ["look_up", "download"]
     assert (logs[-1].work, logs[-1].total) == (len(content), len(content))
+
+
+def test_a_model_s_projector_comes_with_it_where_that_is_asked_for(hub_caller, hub) -> None:
+    hub.add({"m.Q4_K_M.gguf": b"GGUF", "mmproj-F16.gguf": b"CLIP", "mmproj-F32.gguf": b"CLIP32"})
+    alone = hub_caller.request("owner/name")
+    hub_caller.answer(alone)
+    both = hub_caller.request("owner/name", with_projector=b"true")
+
+    assert isinstance(hub_caller.answer(both), wire.Finished)
+    assert hub_caller.output(both, "") == hub_caller.output(alone, "")
+    names = [Path(file["path"]).name for file in json.loads(hub_caller.output(both, "details"))["files"]]
+    assert names == ["m.Q4_K_M.gguf", "mmproj-F16.gguf"]
+    assert len(json.loads(hub_caller.output(alone, "details"))["files"]) == 1
 
 
 def test_a_rate_limit_of_the_hub_is_a_phase_of_its_own(hub_caller, hub, content) -> None:
