@@ -143,7 +143,8 @@ def run(
 ) -> None:
     """Run a plan, with a live view of its steps.
 
-    A single output goes to standard output, several as a JSON line each; --out NAME=FILE writes one to a file.
+    A single output goes to standard output (items of text or JSON as JSON lines), several as a JSON line each; --out
+    NAME=FILE writes one to a file.
 
     Example: cartdeck plan run summary.plan --input speech=@talk.wav --out summary=summary.txt
     """

@@ -13,7 +13,8 @@ from cartdeck.plans.convert import Absent
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.spool import END, Reader
 from cartdeck.plans.step_run import StepReport
-from cartdeck_protocol.caps import MediaUrn
+from cartdeck_protocol.caps import MediaUrn, ValueKind
+from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import Code, failure
 
 
@@ -71,14 +72,24 @@ class Output:
             raise failure(Code.INVALID_TEXT, f"{self.name} is not JSON: {error}.") from None
 
     def write_to(self, file: BinaryIO) -> None:
-        """Write it: bytes as they are, a sequence of other things as JSON lines."""
+        """Write it: a value and items of bytes as they are; items of text, numbers or JSON as JSON lines."""
+        is_plain = not self.depth or kind_of(self.media) is ValueKind.BYTES
         for entry in self:
-            if isinstance(entry, bytes):
-                file.write(entry)
-            elif not self.depth:
+            if is_plain:
                 file.write(_bytes_of(entry))
             else:
-                file.write((json.dumps(entry, ensure_ascii=False, default=repr) + "\n").encode())
+                file.write((json.dumps(self._readable(entry), ensure_ascii=False, default=repr) + "\n").encode())
+
+    def _readable(self, entry: Any) -> Any:
+        """An item as what it is of: a call gives the bytes of it."""
+        if isinstance(entry, list):
+            return [self._readable(one) for one in cast("list[Any]", entry)]
+        if not isinstance(entry, bytes):
+            return entry
+        try:
+            return entry.decode() if kind_of(self.media) is ValueKind.TEXT else json.loads(entry)
+        except ValueError:
+            return entry.decode("utf-8", "replace")
 
 
 def _bytes_of(entry: Any) -> bytes:

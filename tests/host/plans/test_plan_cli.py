@@ -88,6 +88,15 @@ def test_inputs_come_from_files_and_folders_and_outputs_go_to_files(cartdeck: Co
     assert (done.returncode, (tmp_path / "new.txt").exists()) == (2, False)
 
 
+def test_items_of_text_and_json_are_lines(cartdeck: Command, tmp_path: Path) -> None:
+    (tmp_path / "sizes.plan").write_text("xs -> sink -> sizes\n")
+    done = cartdeck("run", "sizes.plan", "-i", "xs=a", "-i", "xs=bcd", "-q")
+    assert [json.loads(line)["bytes"] for line in done.stdout.splitlines()] == [1, 3]
+    (tmp_path / "said.plan").write_text("action -> misbehave -> said\n")
+    done = cartdeck("run", "said.plan", "-i", "action=descriptors", "-i", "action=log-lines", "-q")
+    assert done.stdout == '"same"\n"logged"\n'
+
+
 def test_json_is_one_record_and_several_outputs_a_line_each(cartdeck: Command, tmp_path: Path) -> None:
     record = json.loads(cartdeck("run", "a.plan", "-i", "text=a", "-i", "text=b", "--json").stdout)
     assert record["outputs"] == {"z": {"items": ["a", "b"]}}
