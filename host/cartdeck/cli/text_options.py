@@ -34,6 +34,30 @@ MinP: TypeAlias = Annotated[
 RepeatPenalty: TypeAlias = Annotated[
     str | None, typer.Option("--repeat-penalty", metavar="NUMBER", help="Above 1, repeating becomes less likely.")
 ]
+FrequencyPenalty: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--frequency-penalty", metavar="NUMBER", help="Above 0, what was said often becomes less likely."),
+]
+PresencePenalty: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--presence-penalty", metavar="NUMBER", help="Above 0, what was said at all becomes less likely."),
+]
+LogitBias: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--logit-bias", metavar="JSON", help='What is added to tokens: {"123": -100} forbids token 123.'),
+]
+Deterministic: TypeAlias = Annotated[
+    bool | None, typer.Option("--deterministic", help="A seed gives the same text under load too.")
+]
+Texts: TypeAlias = Annotated[
+    str | None, typer.Option("--n", metavar="INTEGER", help="So many texts; --json shows those after the first.")
+]
+Logprobs: TypeAlias = Annotated[
+    bool | None, typer.Option("--logprobs", help="How likely each token was; --json shows it.")
+]
+TopLogprobs: TypeAlias = Annotated[
+    str | None, typer.Option("--top-logprobs", metavar="INTEGER", help="The likeliest tokens at each place as well.")
+]
 Seed: TypeAlias = Annotated[
     str | None, typer.Option("--seed", metavar="INTEGER", help="The same seed gives the same text.")
 ]
