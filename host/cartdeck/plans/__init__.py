@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from cartdeck.plans.inputs import Items, One
     from cartdeck.plans.path_search import Chain, find_chains
     from cartdeck.plans.plan import Plan
+    from cartdeck.plans.report import StepReport
     from cartdeck.plans.result import Output, PlanResult
     from cartdeck.plans.run import PlanRun, run_plan
-    from cartdeck.plans.step_run import StepReport
     from cartdeck.plans.svg import to_svg
 
 __all__ = [
@@ -70,7 +70,7 @@ _HOMES = {
     "plan": ("Plan",),
     "result": ("Output", "PlanResult"),
     "run": ("PlanRun", "run_plan"),
-    "step_run": ("StepReport",),
+    "report": ("StepReport",),
     "svg": ("to_svg",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

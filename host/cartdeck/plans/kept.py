@@ -13,22 +13,20 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 import anyio.to_thread
 import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
 
 from cartdeck.arguments import open_file
+from cartdeck.plans.compiling import CompiledStep
 from cartdeck.plans.convert import Absent
+from cartdeck.plans.flow import Flow
+from cartdeck.plans.report import StepReport
 from cartdeck.plans.spool import Reader
 from cartdeck.router import Route, model_spec
 from cartdeck_protocol.caps import CapDefinition, encode_value
 from cartdeck_protocol.errors import Code, failure
-
-if TYPE_CHECKING:
-    from cartdeck.plans.compiling import CompiledStep
-    from cartdeck.plans.flow import Flow
-    from cartdeck.plans.step_run import StepReport
 
 _FORM: Final = 1
 """The version of the folder: what another one wrote is not found."""
@@ -134,13 +132,13 @@ class Kept:
         entries = [*self._entries(row)]
         return (True, entries[0]) if len(entries) == 1 else (False, None)
 
-    def keep(self, key: str, compiled: "CompiledStep", entry: Any, provenance: Mapping[str, Any]) -> None:
+    def keep(self, key: str, compiled: CompiledStep, entry: Any, provenance: Mapping[str, Any]) -> None:
         with self._write(key, compiled, provenance) as write:
             write(entry)
 
     # -- the output of a step that is one call
 
-    def restore(self, key: str, target: "Flow | None", report: "StepReport") -> bool:
+    def restore(self, key: str, target: Flow | None, report: StepReport) -> bool:
         """Fill `target` with what such a call gave. Whether there was one."""
         row = self._row(key)
         if row is None:
@@ -151,7 +149,7 @@ class Kept:
                 target.put(entry)
         return True
 
-    def save(self, key: str, compiled: "CompiledStep", reader: Reader | None, report: "StepReport") -> None:
+    def save(self, key: str, compiled: CompiledStep, reader: Reader | None, report: StepReport) -> None:
         """Keep what is in the value that `reader` reads."""
         with self._write(key, compiled, report.provenance) as write:
             while reader is not None and reader.position < reader.spool.count:
@@ -178,7 +176,7 @@ class Kept:
                 yield from unpacker
 
     @contextlib.contextmanager
-    def _write(self, key: str, compiled: "CompiledStep", provenance: Mapping[str, Any]) -> Generator[Any]:
+    def _write(self, key: str, compiled: CompiledStep, provenance: Mapping[str, Any]) -> Generator[Any]:
         """Entries go to memory, and once they are many to a file that is moved to its place when it is whole."""
         parts: list[bytes] = []
         size = 0

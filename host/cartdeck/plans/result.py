@@ -11,8 +11,8 @@ from weakref import finalize
 
 from cartdeck.plans.convert import Absent
 from cartdeck.plans.flow import Flow
+from cartdeck.plans.report import StepReport
 from cartdeck.plans.spool import END, Reader
-from cartdeck.plans.step_run import StepReport
 from cartdeck_protocol.caps import MediaUrn, ValueKind
 from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import Code, failure

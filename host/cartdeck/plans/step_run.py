@@ -8,7 +8,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from cartdeck.plans.compiling import CompiledStep
@@ -19,6 +19,7 @@ from cartdeck.plans.fault import at_place
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.graph import ABSENT
 from cartdeck.plans.kept import Kept
+from cartdeck.plans.report import StepReport
 from cartdeck.plans.slots import Slots
 from cartdeck.plans.spool import Budget
 from cartdeck.plans.step_call import StepCall
@@ -51,24 +52,6 @@ class Context:
     on_ended: "Callable[[StepRun], None]"
     ending: "StepRun | None" = None
     """The step whose result has just become whole: what that makes ready may follow in its task."""
-
-
-@dataclass(slots=True)
-class StepReport:
-    """What is known of a step at the end. `tries` counts calls; `missing` are the items that could not be given."""
-
-    step: str
-    state: StepState = StepState.WAITING
-    cartridge: str = ""
-    error: CartdeckError | None = None
-    because: str | None = None
-    provenance: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of the last call."""
-    items: int = 0
-    reused: int = 0
-    tries: int = 0
-    missing: list[Absent] = field(default_factory=list[Absent])
-    seconds: float = 0.0
 
 
 class Missing(Exception):  # no error: it says that the step has nothing to work on
