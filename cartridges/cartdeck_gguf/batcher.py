@@ -97,7 +97,7 @@ class Batcher:
         self._take_inbox()
         if self._has_cancelled:
             self._drop_cancelled()
-        for lane in self._lanes:
+        for lane in self.lanes:
             self._live.extend(lane.seat([track for track in self._live if self._lane_of(track) is lane]))
         if not self._live:
             return None
@@ -111,7 +111,8 @@ class Batcher:
         return self._look_at_stalled()
 
     @property
-    def _lanes(self) -> tuple[Lane, ...]:
+    def lanes(self) -> tuple[Lane, ...]:
+        """The context that texts share, and the one apart once it was asked for."""
         return (self._shared,) if self._apart is None else (self._shared, self._apart)
 
     def _lane_of(self, track: Track) -> Lane:
@@ -182,7 +183,7 @@ class Batcher:
     def _draw_round(self) -> bool:
         """Computes one token of each text that can go on, those of a lane in one call."""
         started, is_done = time.monotonic(), False
-        for lane in self._lanes:
+        for lane in self.lanes:
             live = [track for track in self._live if self._lane_of(track) is lane]
             self.stats.left_out += sum(1 for track in live if track.is_left_out)
             parts = [(track, track.pending, len(track.trace.tokens)) for track in live if track.can_draw]
@@ -304,7 +305,7 @@ class Batcher:
         for track in [one for one in self._live if one.generation is generation]:
             self._live.remove(track)
             self._lane_of(track).leave(track, is_sound=is_sound)
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.abandon(generation)
         self._open_texts.pop(generation, None)
         if isinstance(error, CartdeckError) and error.code is Code.CANCELLED:

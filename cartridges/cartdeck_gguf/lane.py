@@ -51,7 +51,13 @@ class Lane:
         self._free = list(range(context.sequences - 1, -1, -1))
         self._waiting: list[Party] = []
         self._seated: dict[Choice, Party] = {}
-        self._cells_in_use = 0
+        self.cells_in_use = 0
+        """What those that have places may come to need, all together."""
+
+    @property
+    def free_places(self) -> int:
+        """How many sequences of the context nobody is computed in."""
+        return len(self._free) + self._cache.resident_count
 
     def wait(self, party: Party) -> None:
         """Puts a party at the end of those that wait."""
@@ -75,8 +81,8 @@ class Lane:
         return seated
 
     def _fits(self, party: Party) -> bool:
-        is_room = self._cells_in_use + party.cells <= self._size
-        return is_room and len(party.choices) <= len(self._free) + self._cache.resident_count
+        is_room = self.cells_in_use + party.cells <= self._size
+        return is_room and len(party.choices) <= self.free_places
 
     def _seat(self, party: Party, live: Sequence[Trace]) -> Track:
         generation, choice = party.generation, party.choices[0]
@@ -86,7 +92,7 @@ class Lane:
         if choice.index == 0:
             generation.cached_tokens = generation.prompt_done = len(trace.tokens)
         party.sequences = [self._free.pop() for _ in party.choices[1:]]
-        self._cells_in_use += party.cells
+        self.cells_in_use += party.cells
         self._seated.update(dict.fromkeys(party.choices, party))
         return Track(choice, party.prompt, trace)
 
@@ -128,7 +134,7 @@ class Lane:
         party = self._seated.pop(choice)
         choice.close()
         if party not in self._seated.values():
-            self._cells_in_use -= party.cells
+            self.cells_in_use -= party.cells
 
     def abandon(self, generation: Generation) -> None:
         """Takes back what is held for texts of a request that never began."""
@@ -139,7 +145,7 @@ class Lane:
                 del self._seated[choice]
                 choice.close()
                 if party not in self._seated.values():
-                    self._cells_in_use -= party.cells
+                    self.cells_in_use -= party.cells
         for party in [one for one in self._waiting if one.generation is generation]:
             self._waiting.remove(party)
             party.close()

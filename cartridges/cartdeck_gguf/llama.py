@@ -156,6 +156,10 @@ class Model:
         room = len(data) + 16
         tokens = (native.llama_token * room)()
         count = native.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, reads_special)
+        if -3 * room <= count < -room:  # a space that has no token of its own becomes three
+            room = -count
+            tokens = (native.llama_token * room)()
+            count = native.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, reads_special)
         if count < 0:
             raise failure(
                 Code.HANDLER_FAILED, f"llama_tokenize gave {count} for {len(data):,} bytes", phase="inference"

@@ -112,6 +112,12 @@ def test_a_text_of_any_bytes_comes_in_whole_characters(
     assert made.prompt_tokens == 1 + len("héllo".encode())  # one beginning-of-text token, and no second
 
 
+def test_a_space_without_a_token_becomes_its_three_bytes(write_gguf: WriteGguf, open_model: Open) -> None:
+    model = open_model(write_gguf()).model
+    assert len(model.tokenize(" " * 100)) == 301
+    assert len(model.tokenize("a b")) == 6
+
+
 def test_a_beginning_of_text_token_is_there_once_or_not_at_all(write_gguf: WriteGguf, open_model: Open) -> None:
     asked = open_model(write_gguf()).model
     assert asked.tokenize("a")[:2] == [1, 3 + ord("a")]
