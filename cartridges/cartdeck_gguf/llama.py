@@ -153,13 +153,9 @@ class Model:
 
     def _tokens(self, text: str, *, reads_special: bool = True) -> list[int]:
         data = text.encode()
-        room = len(data) + 16
+        room = 3 * len(data) + 16  # a space that has no token of its own becomes three
         tokens = (native.llama_token * room)()
         count = native.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, reads_special)
-        if -3 * room <= count < -room:  # a space that has no token of its own becomes three
-            room = -count
-            tokens = (native.llama_token * room)()
-            count = native.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, reads_special)
         if count < 0:
             raise failure(
                 Code.HANDLER_FAILED, f"llama_tokenize gave {count} for {len(data):,} bytes", phase="inference"
