@@ -92,7 +92,9 @@ class Peer:
 
 
 def split_arguments(arguments: Mapping[str, Any], most_inline: int) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Small values together in the request, the others as streams. BAD_ARGUMENT for a value that is neither."""
+    """Small values together in the request, the others as streams: those that are there as a whole first, the smallest
+    before the others, since whoever is called starts with the first that it reads as it comes. BAD_ARGUMENT for a value
+    that is neither."""
     inline: dict[str, bytes] = {}
     streams: dict[str, Any] = {}
     size = 0
@@ -106,7 +108,10 @@ def split_arguments(arguments: Mapping[str, Any], most_inline: int) -> tuple[dic
         else:
             inline[name] = data
             size += len(data)
-    return inline, streams
+    whole = sorted(
+        (name for name, value in streams.items() if isinstance(value, bytes)), key=lambda name: len(streams[name])
+    )
+    return inline, {name: streams[name] for name in whole} | streams
 
 
 def encode_loose(name: str, value: Any) -> bytes:

@@ -135,6 +135,8 @@ class PeerCall:
 
     def on_event(self, event: Event) -> None:
         """The service passes on each event of the call."""
+        if self._done.done():
+            return  # it was given up; what came in the same read as the reason is of no use
         if isinstance(event, ChunkReceived):
             self._streams[event.stream.number][1].feed(event.payload)
         elif isinstance(event, StreamStarted):

@@ -3,6 +3,7 @@
 It does not know frames; the service feeds it.
 """
 
+import traceback
 from collections.abc import Callable
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ class Request:
         self.given: set[str] = set()
         """The arguments that the caller gave itself."""
         self._streams: dict[str, ReceivedStream] = {}
-        self._on_cancel: list[Callable[[], None]] = []
+        self._on_cancel: list[Callable[[], object]] = []
         self.cancel_reason: str | None = None
         self.peer = peer
 
@@ -91,7 +92,7 @@ class Request:
         if self.cancel_reason is not None:
             raise failure(Code.CANCELLED, self.cancel_reason)
 
-    def on_cancel(self, callback: Callable[[], None]) -> None:
+    def on_cancel(self, callback: Callable[[], object]) -> None:
         """Run `callback` on the loop's thread as soon as the caller gives up; at once if it has already."""
         if self.is_cancelled:
             callback()
@@ -114,4 +115,7 @@ class Request:
         self.cancel_reason = reason
         callbacks, self._on_cancel = self._on_cancel, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # the author's mistake: the cancel goes on, and so does the process's other work
+                traceback.print_exc()

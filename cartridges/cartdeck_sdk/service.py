@@ -8,6 +8,7 @@ import os
 import sys
 from asyncio import AbstractEventLoop, Future, Task
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -84,8 +85,12 @@ class Service:
     def is_congested(self) -> bool:
         return self._link.outbox.waiting_bytes > HIGH_WATER_BYTES
 
+    def submit(self, function: Callable[[], T]) -> "ThreadFuture[T]":
+        """`function` in a worker thread, as soon as one is free."""
+        return self._workers.submit(_run, function)
+
     def run_in_worker(self, function: Callable[[], T]) -> "Future[T]":
-        return self.loop.run_in_executor(self._workers, _run, function)
+        return asyncio.wrap_future(self.submit(function), loop=self.loop)
 
     def own_task(self, task: "Task[None]") -> None:
         self._tasks.add(task)

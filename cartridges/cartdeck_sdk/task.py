@@ -4,9 +4,12 @@ It does not know the pipe. A handler's error of the code table is the answer; an
 """
 
 import traceback
-from asyncio import CancelledError, Task
-from typing import Final, Protocol
+from asyncio import CancelledError, Task, wrap_future
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, Protocol
 
+from cartdeck_protocol.caps import ArgumentDefinition
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import (
     ArgumentsEnded,
@@ -35,6 +38,7 @@ class Host(Link, PeerLink, Protocol):
     """What a call needs of the service."""
 
     def leave(self, exit_code: int) -> None: ...
+    def submit(self, function: Callable[[], Any]) -> "Future[Any]": ...
     def answered(self) -> None: ...
 
 
@@ -63,8 +67,8 @@ class HandlerTask:
 
     def begin(self, event: RequestReceived) -> None:
         """Take the request; start the handler as soon as what it needs is there."""
-        if self._exchange.cancelled:
-            return  # the CANCEL came in the same read, and its event is next
+        if not self._takes_arguments:
+            return  # what ended it came in the same read, and its event is on the way
         request, definition, host = self._request, self._entry.definition, self._host
         try:
             for argument in self._entry.streamed:
@@ -86,20 +90,21 @@ class HandlerTask:
 
     def on_event(self, event: Event) -> None:
         try:
-            if isinstance(event, ChunkReceived):
-                self._on_chunk(event)
-            elif isinstance(event, StreamStarted):
-                self._on_stream_start(event)
-            elif isinstance(event, StreamEnded):
-                self._on_stream_end(event.stream.number)
-            elif isinstance(event, ArgumentsEnded):
-                self._start()
-            elif isinstance(event, CancelReceived):
+            if isinstance(event, CancelReceived):
                 self._stop(event.reason)
             elif isinstance(event, ExchangeDamaged):
                 self._stop(event.error.message)
+            elif self._takes_arguments:
+                self._on_argument(event)
         except CartdeckError as error:
             self._fail(error)
+
+    @property
+    def _takes_arguments(self) -> bool:
+        """False once the call has failed, or was cancelled before it began: the rest of the same read, which was
+        taken apart before that was known, still comes."""
+        exchange = self._exchange
+        return exchange.is_open and (self._is_started or not exchange.cancelled)
 
     def abandon(self, reason: str) -> None:
         """The process is on its way out: stop the handler. It says nothing more: the host has closed the pipe, or
@@ -110,9 +115,20 @@ class HandlerTask:
 
     # arguments
 
+    def _on_argument(self, event: Event) -> None:
+        if isinstance(event, ChunkReceived):
+            self._on_chunk(event)
+        elif isinstance(event, StreamStarted):
+            self._on_stream_start(event)
+        elif isinstance(event, StreamEnded):
+            self._on_stream_end(event.stream.number)
+        elif isinstance(event, ArgumentsEnded):
+            self._start()
+
     def _on_stream_start(self, event: StreamStarted) -> None:
         argument = self._entry.definition.argument(event.stream.name)
         number = event.stream.number
+        self._check_place(argument)
         if argument.is_stream or argument.is_sequence:
             stream = self._request.stream(argument.name)
             stream.attach(event.stream)
@@ -128,6 +144,15 @@ class HandlerTask:
         if event.payload is not None:
             self._collect(number, event.payload)
             self._on_stream_end(number)
+
+    def _check_place(self, argument: ArgumentDefinition) -> None:
+        """BAD_ARGUMENT for one that was there before, or that comes too late: the handler may have read its default."""
+        name = argument.name
+        if name in self._request.given or any(name == one for one, _ in self._collected.values()):
+            raise failure(Code.BAD_ARGUMENT, f"the argument {name} came twice", argument=name)
+        if self._is_started and not (argument.is_stream or argument.is_sequence):
+            message = f"the argument {name} came behind a streamed one; those that are gathered come first"
+            raise failure(Code.BAD_ARGUMENT, message, argument=name)
 
     def _on_chunk(self, event: ChunkReceived) -> None:
         number = event.stream.number
@@ -156,6 +181,8 @@ class HandlerTask:
         else:
             name, chunks = self._collected.pop(number)
             self._request.set_value(self._entry.definition.argument(name), b"".join(chunks))
+            if self._streams and not self._collected:
+                self._start()  # one that is streamed has begun, and may not end before somebody reads it
 
     # the handler
 
@@ -213,9 +240,11 @@ class HandlerTask:
             self._host.leave(exit_code)
 
     async def _run_in_worker(self, output: Output) -> None:
-        function, request = self._entry.function, self._request
-        worker_output = WorkerOutput(self._host.loop, output)
-        await self._host.run_in_worker(lambda: function(request, worker_output))
+        function, request, host = self._entry.function, self._request, self._host
+        worker_output = WorkerOutput(host.loop, output)
+        work = host.submit(lambda: function(request, worker_output))
+        request.on_cancel(work.cancel)  # of use while it waits for a thread; one that runs looks at the request itself
+        await wrap_future(work, loop=host.loop)
 
     def _cancelled(self, output: Output) -> CartdeckError:
         details = {"provenance": output.provenance} if output.provenance else None

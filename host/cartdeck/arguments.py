@@ -90,6 +90,8 @@ def prepare(definition: CapDefinition, instance: InstanceForm, arguments: Mappin
         _make_room(definition, prepared, size)
     prepared.instance = instance.text(inline)
     prepared.is_complete = not streams
+    if len(streams) > 1:  # whoever serves it begins with the first that it reads as it comes: the others are there then
+        streams.sort(key=lambda one: one.definition.is_stream or one.definition.is_sequence)
     return prepared
 
 

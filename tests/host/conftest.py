@@ -54,6 +54,12 @@ def ballast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     declare("ballast", tmp_path, monkeypatch)
 
 
+@pytest.fixture
+def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Any cartridge of tests/data that is a package, by its name."""
+    return lambda name: declare(name, tmp_path, monkeypatch)
+
+
 def declare(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = DATA / name
     package = tmp_path / "packages" / name
