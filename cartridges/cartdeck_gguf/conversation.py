@@ -141,6 +141,8 @@ def _syntax_for(template: ChatTemplate, model: LoadedModel) -> CallSyntax | None
     """How calls are written with this template; None where its marks are tokens of control, which show in no text."""
     syntax = syntax_of(template)
     if syntax is not None and syntax.opening:
+        if model.vocabulary.unknown_characters(syntax.opening):
+            return None
         ids = model.model.tokenize(syntax.opening)
         if import_engine().NATIVE.llama_vocab_is_control(model.model.vocabulary, ids[-1]):
             return None
@@ -179,6 +181,7 @@ def _place_images(
             details={"prompt_tokens": None, "context_size": model.context_size},
         )
     tokenizer = Tokenizer(model.model, model.vocabulary)
+    tokenizer.check(first)
     parts: list[Sequence[int] | Insert] = [model.model.tokenize(first)]
     for picture, segment in zip(pictures, others, strict=True):
         for part in instance.projector.read(picture):

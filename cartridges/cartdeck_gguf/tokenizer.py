@@ -18,8 +18,9 @@ from cartdeck_protocol.errors import Code, failure
 if TYPE_CHECKING:
     from cartdeck_gguf import llama
 
-LONGEST_TEXT_CHARACTERS: Final = 4_000_000
-"""Tokenizing takes time by the square of the text where special tokens are many, and cannot be interrupted."""
+LONGEST_TEXT_CHARACTERS: Final = 16_000_000
+LONGEST_WITH_SPECIAL: Final = 1_000_000
+"""Where special tokens are read and many, tokenizing takes time by the square of the text, and cannot be stopped."""
 
 _KINDS: Final = {1: "unknown", 2: "unused", 4: "normal", 8: "control", 16: "user-defined", 32: "byte"}
 _UNUSED: Final = 2
@@ -61,18 +62,9 @@ class Tokenizer:
 
         Raises `BAD_ARGUMENT` for characters that the vocabulary cannot express, and for a text too long to be cut.
         """
-        if len(text) > LONGEST_TEXT_CHARACTERS:
-            raise failure(
-                Code.BAD_ARGUMENT,
-                f"the text has {len(text):,} characters, and at most {LONGEST_TEXT_CHARACTERS:,} are cut at once",
-                argument="text",
-            )
-        unknown = self._vocabulary.unknown_characters(text)
-        if unknown:
-            named = ", ".join(map(repr, unknown[:10]))
-            raise failure(Code.BAD_ARGUMENT, f"this vocabulary has no token for {named}", argument="text")
+        self.check(text, reads_special=reads_special)
         data = text.encode()
-        room = len(data) + 16
+        room = 3 * len(data) + 16  # a space that has no token of its own becomes three
         ids = (ctypes.c_int32 * room)()
         native, handle = self._native, self._handle
         count = native.llama_tokenize(handle, data, len(data), ids, room, adds_special, reads_special)
@@ -83,6 +75,21 @@ class Tokenizer:
         if adds_special and len(found) > 1 and found[0] == found[1] == bos and native.llama_vocab_get_add_bos(handle):
             del found[0]  # the text began with it already
         return found
+
+    def check(self, text: str, *, reads_special: bool = True) -> None:
+        """Raises what `encode` raises: the engine would not come back from such a text, or not soon."""
+        most = LONGEST_WITH_SPECIAL if reads_special else LONGEST_TEXT_CHARACTERS
+        if len(text) > most:
+            raise failure(
+                Code.BAD_ARGUMENT,
+                f"the text has {len(text):,} characters, and at most {most:,} are cut at once"
+                + (" where special tokens are read" if reads_special else ""),
+                argument="text",
+            )
+        unknown = self._vocabulary.unknown_characters(text)
+        if unknown:
+            named = ", ".join(map(repr, unknown[:10]))
+            raise failure(Code.BAD_ARGUMENT, f"this vocabulary has no token for {named}", argument="text")
 
     def decode(self, ids: Sequence[Any], *, shows_special: bool = False) -> str:
         """The text of `ids`, U+FFFD for bytes that are no UTF-8. Special tokens show by their names, or not at all.

@@ -103,3 +103,16 @@ def test_a_model_that_is_loaded_is_asked_for_its_tokens_and_vectors(engine: Any,
     again = engine.run("cap:generate-text;gguf", {"model": str(path), "prompt": "a", "max-tokens": 1})
     assert again.provenance["timing"]["load_s"] == 0.0  # one process, one load
     assert made.provenance["timing"]["load_s"] > 0
+
+
+def test_what_the_engine_would_not_come_back_from_is_refused(engine: Any, write_gguf: WriteGguf) -> None:
+    tokens = ["<unk>", "<s>", "</s>", "a", "b", "\u2581"]
+    few = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.scores": [0.0] * 6,
+           "tokenizer.ggml.token_type": [2, 3, 3, 1, 1, 1], "llama.vocab_size": 6}  # fmt: skip
+    path = write_gguf("few.gguf", **few)
+    assert ids_of(engine, path, "ab") == [1, 3, 4]
+    for text, options in (("abc", {}), ("a" * 1_000_001, {})):
+        with pytest.raises(CartdeckError) as caught:
+            ids_of(engine, path, text, **options)
+        assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "text")
+    assert len(ids_of(engine, path, "a" * 1_000_001, **{"read-special": False})) == 1_000_002
