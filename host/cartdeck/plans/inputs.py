@@ -89,18 +89,26 @@ def _depth(value: Any) -> int | None:
 
 
 def entries_of(value: Any, depth: int) -> Any:
-    """The entries of an input: a list of what is there, or an iterable of what comes."""
+    """The entries of an input: a list of what is there, or an iterable of what comes. Raises FILE_NOT_FOUND."""
     if isinstance(value, Items | One):
         return value.items if isinstance(value, Items) else [value.value]
     if isinstance(value, list | tuple) and depth:
         return cast("list[Any]", value)
     if isinstance(value, Path) and depth and value.expanduser().is_dir():
-        return sorted(one for one in value.expanduser().iterdir() if one.is_file() and not one.name.startswith("."))
+        return _files_in(value.expanduser())
     if _is_coming(value):
         return cast("Any", value)
     if isinstance(value, bytearray | memoryview):
         return [bytes(cast("bytes", value))]
     return [value]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Raises FILE_NOT_FOUND for a folder that cannot be read."""
+    try:
+        return sorted(one for one in folder.iterdir() if one.is_file() and not one.name.startswith("."))
+    except OSError as error:
+        raise failure(Code.FILE_NOT_FOUND, f"the folder {folder} cannot be read: {error.strerror}") from None
 
 
 def _is_coming(value: Any) -> bool:

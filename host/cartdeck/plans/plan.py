@@ -11,6 +11,7 @@ from cartdeck.near import near_names
 from cartdeck.plans.fault import Place, plan_fault
 from cartdeck.plans.graph import Step, StepSettings, checked_settings
 from cartdeck.plans.printing import canonical_text
+from cartdeck.plans.scanner import is_name
 from cartdeck.plans.syntax import Constant, Header, Setting, Statement, Wiring, Word, read_statements
 from cartdeck_protocol.caps import CapUrn, MediaUrn, UrnError
 
@@ -57,6 +58,7 @@ class Plan:
 
     def input(self, name: str, media: str | None = None) -> str:
         """Declare an input, with its media URN where the arguments that take it do not say enough; its name."""
+        _check_word(name, "an input")
         if media is not None:
             self.inputs[name] = _media_text(Word(media, Place(1, 1)), None)
         return name
@@ -76,6 +78,8 @@ class Plan:
         Raises BAD_PLAN for a name that is taken, a text that is no cap, or an unknown setting.
         """
         target = f"{name}-out" if to == "" else to
+        for word in (name, *sources, *([] if target is None else [target]), *(constants or {})):
+            _check_word(word, f"the step {name}")
         step = Step(
             name=name,
             cap=_cap_text(Word(cap, Place(1, 1)), None),
@@ -94,7 +98,10 @@ class Plan:
         self.steps[step.name] = step
 
     def check_names(self) -> None:
-        """Raises BAD_PLAN for a value that two steps give, or that has the name of a step."""
+        """Raises BAD_PLAN for a plan without steps, a value that two steps give or that has the name of a step, and an
+        input that nobody takes."""
+        if not self.steps:
+            raise plan_fault("the plan is empty: it has no step", None)
         givers: dict[str, str] = {}
         for step in self.steps.values():
             target = step.target
@@ -111,6 +118,14 @@ class Plan:
         for name in self.inputs:
             if name in givers:
                 raise plan_fault(f"{name} is declared as an input, and {givers[name]} gives it", None)
+            if not any(name in step.sources for step in self.steps.values()):
+                raise plan_fault(f"the input {name} is used by no step", None)
+
+
+def _check_word(word: str, where: str) -> None:
+    if not is_name(word):
+        message = f"{where} has the name {word!r:.40}; expected a letter, then letters, digits, - and _"
+        raise plan_fault(message, None)
 
 
 def _values_of(step: Step) -> list[str]:

@@ -173,6 +173,7 @@ class PlanRun:
         check_inputs(plan, self._inputs)
         compiled = self._given or compile_plan(plan, engine.router)
         self.compiled = compiled.with_depths(engine.router, depths_of(compiled, self._inputs))
+        given = {value.name: entries_of(self._inputs[value.name], value.depth) for value in self.compiled.inputs}
         self._kept = None if self._state is None else Kept(self._state)
         self.tally = PlanTally(len(self.compiled.steps))
         at_once, memory_bytes = self._limits
@@ -192,7 +193,7 @@ class PlanRun:
         for value in self.compiled.values.values():
             self._flows[value.name] = Flow(value.name, value.depth, budget)
         for value in self.compiled.inputs:
-            self._offer(self._flows[value.name], self._inputs[value.name], budget)
+            self._offer(self._flows[value.name], given[value.name], budget)
         for compiled_step in self.compiled.steps.values():
             self._steps[compiled_step.name] = self._make(context, compiled_step)
         for value in self.compiled.outputs:
@@ -213,9 +214,8 @@ class PlanRun:
         target = compiled.step.target
         return kind(context, compiled, sources, None if target is None else self._flows[target])
 
-    def _offer(self, flow: Flow, value: Any, budget: Budget) -> None:
+    def _offer(self, flow: Flow, entries: Any, budget: Budget) -> None:
         """Fill an input: at once, or by a task as it comes."""
-        entries = entries_of(value, flow.depth)
         if isinstance(entries, list):
             flow.spool = Spool.of(cast("list[Any]", entries), budget)
             flow.has_begun = True

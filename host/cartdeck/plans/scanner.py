@@ -26,6 +26,11 @@ def _refuse_constant(name: str) -> NoReturn:
 _JSON: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
+def is_name(text: str) -> bool:
+    """Whether `text` can be the name of a step or a value."""
+    return _NAME.fullmatch(text) is not None and not text.endswith("-")
+
+
 class Scanner:
     """A place in a text that moves on. Every method raises BAD_PLAN for what it does not find."""
 

@@ -184,6 +184,25 @@ def test_a_plan_made_in_python_is_the_plan_that_its_text_reads_as() -> None:
         plan.step("other", "cap:x;x", speech)
 
 
+@pytest.mark.parametrize("name", ["", "a b", "1a", "a-", "a.b", "ä"])
+def test_a_plan_made_in_python_has_names_that_its_text_can_have(name: str) -> None:
+    for arguments in ((name, "echo", "x"), ("s", "echo", name)):
+        with pytest.raises(CartdeckError, match="has the name"):
+            Plan().step(*arguments)
+    with pytest.raises(CartdeckError, match="has the name"):
+        Plan().input(name, "media:x")
+
+
+def test_a_plan_without_steps_and_an_input_without_use_are_faults() -> None:
+    with pytest.raises(CartdeckError, match="empty"):
+        Plan().check_names()
+    plan = Plan()
+    plan.step("s", "echo", "x")
+    plan.input("y", "media:z")
+    with pytest.raises(CartdeckError, match="the input y is used by no step"):
+        plan.check_names()
+
+
 def test_a_cycle_can_be_printed() -> None:
     text = "x cap:x\ny cap:y\n\nb -> x -> a\na -> y -> b\n"
     assert Plan.parse(text).to_text() == text

@@ -56,6 +56,7 @@ async def test_a_sequence_is_mapped_in_order_and_gathered(milled: Engine) -> Non
 async def test_several_sources_are_gathered_one_after_the_other(milled: Engine) -> None:
     result = await run_plan(milled, "(one, many, last) -> join -> all", {"one": "x", "many": ["a", "b"], "last": ["c"]})
     assert result.only.text == "x a b c"
+    assert (await run_plan(milled, "(x, x) -> join -> y", {"x": "twice"})).only.text == "twice twice"
 
 
 async def test_nested_sequences_are_mapped_as_deep_as_they_are(milled: Engine) -> None:
@@ -168,11 +169,9 @@ async def test_events_tell_each_step_once_and_progress_never_falls(milled: Engin
 
 
 async def test_steps_that_need_nothing_of_each_other_run_together(milled: Engine, told: Told) -> None:
-    plan = "() -> one -> a\none work\n() -> two -> b\ntwo work\n(a, b) -> join -> c\na media:enc=utf-8;report"
-    plan = plan.rpartition("\n")[0]
     _, events = await told(milled, "() -> one -> a\none work\n() -> two -> b\ntwo work")
-    kinds = [(type(event), event.step) for event in events if isinstance(event, StepStarted | StepEnded)]
-    assert [kind for kind, _ in kinds[:2]] == [StepStarted, StepStarted]
+    kinds = [type(event) for event in events if isinstance(event, StepStarted | StepEnded)]
+    assert kinds == [StepStarted, StepStarted, StepEnded, StepEnded]
 
 
 async def test_a_plan_runs_once_and_has_a_result_only_at_its_end(milled: Engine) -> None:
