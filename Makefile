@@ -71,6 +71,8 @@ bench: $(STAMPS)/bench-$(DEV_EXTRAS)
 	@$(BIN)/python benchmarks/bench_memory.py $(ARGS)
 	$(STAGE) "downloads, beside huggingface_hub and curl"
 	@$(BIN)/python benchmarks/bench_download.py $(ARGS)
+	$(STAGE) "plans, beside the same calls by hand"
+	@$(BIN)/python benchmarks/bench_plans.py $(ARGS)
 
 soak: setup-dev
 	$(STAGE) "the tests of faults, with the durations of real life"
