@@ -78,8 +78,11 @@ class Batcher:
         with self._lock:
             if not generation.delivery.is_over:
                 generation.is_cancelled = self._has_cancelled = True
-                if generation in self._in_call and self._calling is not None:
-                    self._calling.flag.set()
+                context = self._calling
+                is_alone = len(self._in_call) == 1
+                # of a recurrent model a call that is broken off leaves half a state to the others in it
+                if generation in self._in_call and context is not None and (is_alone or context.is_divisible):
+                    context.flag.set()
 
     # the owner's thread
 

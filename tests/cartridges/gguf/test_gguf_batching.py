@@ -256,3 +256,19 @@ def test_texts_of_one_prompt_compute_it_once_and_advance_together(real_model: Pa
     again = asked(batcher, PROMPTS[4], seed=7, texts=4, temperature=1.0, max_tokens=12)
     run(batcher)
     assert again.completion_tokens == generation.completion_tokens
+
+
+def test_a_context_apart_that_memory_does_not_allow_is_refused_and_the_rest_goes_on(
+    write_gguf: WriteGguf, open_model: Open
+) -> None:
+    model = open_model(write_gguf())
+    model.context_bytes = 2**60
+    batcher = Batcher(model)
+    apart, shared = asked(batcher, "a", deterministic=True), asked(batcher, "a", max_tokens=2)
+    run(batcher)
+    with pytest.raises(CartdeckError) as caught:
+        apart.delivery.raise_error()
+    assert caught.value.code is Code.INSUFFICIENT_MEMORY
+    assert caught.value.argument == "deterministic"
+    assert shared.completion_tokens <= 2
+    shared.delivery.raise_error()
