@@ -83,7 +83,7 @@ class FileBars:
 
     def _drawing(self) -> bytes:
         self._drawn_at = time.monotonic()
-        room = min(MOST_BARS, max(0, shutil.get_terminal_size().lines - 2))
+        room = min(MOST_BARS, shutil.get_terminal_size().lines // 2)  # what was said before stays in sight
         bars = [file_bar(path, work, total) for path, (work, total) in list(self._files.items())[:room]]
         if len(self._files) > room:
             bars.append(f"and {len(self._files) - room} more".encode())
