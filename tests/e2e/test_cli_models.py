@@ -143,6 +143,13 @@ def test_include_and_exclude_choose_the_files(desk: Desk) -> None:
     assert "hub" in narrowed.stderr
 
 
+def test_a_model_comes_with_its_projector_where_that_is_asked_for(desk: Desk) -> None:
+    desk.hub.add({"m.Q4_K_M.gguf": gguf(MIB), "mmproj-F16.gguf": gguf(MIB), "mmproj-F32.gguf": gguf(2 * MIB)})
+    record = desk.read("pull", "hf:owner/name", "--with-projector")
+    assert [Path(file["path"]).name for file in record["files"]] == ["m.Q4_K_M.gguf", "mmproj-F16.gguf"]
+    assert record["path"].endswith("/m.Q4_K_M.gguf")
+
+
 def test_fit_only_fetches_nothing_and_judges_every_candidate(desk: Desk) -> None:
     desk.hub.add({"m.Q4_K_M.gguf": gguf(3 * MIB), "m.Q8_0.gguf": gguf(5 * MIB), "mmproj-f16.gguf": gguf(MIB)})
     record = desk.read("pull", "hf:owner/name", "--fit-only")

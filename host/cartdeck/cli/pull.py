@@ -32,6 +32,9 @@ def pull(
     revision: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of a hub's repository, this branch, tag or commit.")
     ] = None,
+    with_projector: Annotated[
+        bool, typer.Option("--with-projector", help="With a GGUF model, the vision projector that belongs to it.")
+    ] = False,
     fit_only: Annotated[
         bool, typer.Option("--fit-only", help="Fetch nothing: say which files fit this machine's disk and memory.")
     ] = False,
@@ -59,7 +62,8 @@ def pull(
             print_verdicts(record)
 
     async def fetch(ask: Ask) -> None:
-        result = await ask(DOWNLOAD, {**arguments, "per-file": True}, on_data=shown_on(display))
+        more = {"per-file": True, **({"with-projector": True} if with_projector else {})}
+        result = await ask(DOWNLOAD, {**arguments, **more}, on_data=shown_on(display))
         details = json.loads(result.output("details"))
         print_text(json_line({"spec": spec, **details}) if as_json else f"{details['path']}\n")
 
