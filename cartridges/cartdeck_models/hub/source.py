@@ -59,8 +59,7 @@ class HubSource:
         """Make the model present. Raises the typed errors of `plan`, `repository`, `selection` and `fetcher`,
         INSUFFICIENT_STORAGE, and CARTRIDGE_UNAVAILABLE where the cache cannot be written."""
         task.report(Advance(None, f"Looking for {spec.repository}", LOOKING_UP))
-        root, setting = self._cache.root, "HF_HOME" if self._settings.hub.cache_dir is not None else MODELS_DIR
-        with disk_errors(root, what=spec.repository, setting=setting):
+        with disk_errors(self._cache.root, what=spec.repository, setting=self._folder_setting):
             if self._settings.hub.is_offline:
                 return self._offline(spec, task)
             return self._online(spec, self._asked_client(), task)
@@ -155,8 +154,8 @@ class HubSource:
     def _obtain(self, spec: HubSpec, plan: Plan, repository: Repository, task: Task) -> Obtained:
         files = plan.choice.files
         missing = [file for file in files if self._cache.find(spec.repository, plan.commit, file) is None]
-        setting = "HF_HOME" if self._settings.hub.cache_dir is not None else MODELS_DIR
-        check_room(self._cache.root, self._need(spec, missing), what=spec.repository, setting=setting)
+        need = self._need(spec, missing)
+        check_room(self._cache.root, need, what=spec.repository, setting=self._folder_setting)
         if plan.note is not None:
             task.report(Advance(None, plan.note, FITTING))
         tally = Tally(task, spec.repository, files)
@@ -164,6 +163,11 @@ class HubSource:
         fetched = self._fetch_all(files, repository, tally)
         tally.say()
         return replace(self._kept(spec, plan, fetched), note=plan.note)
+
+    @property
+    def _folder_setting(self) -> str:
+        """What to set for another folder."""
+        return MODELS_DIR if self._settings.hub.cache_dir is None else "HF_HUB_CACHE"
 
     def _need(self, spec: HubSpec, files: list[RepositoryFile]) -> int:
         """How many bytes must still come, without what earlier transfers left."""

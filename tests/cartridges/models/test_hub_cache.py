@@ -112,7 +112,7 @@ def test_what_huggingface_hub_fetched_is_taken_and_checked_once(desk, hub, repos
     assert found.path.read_bytes() == LARGE
     assert found.sha256 == hub.file("model.onnx").sha256
     assert not hub.asked_for("/resolve/")
-    assert "verify" in desk.phases()
+    assert [path.stem for path in (desk.root / "verified").rglob("*.json")] == [found.sha256]
 
 
 def test_wrong_content_that_another_tool_left_is_set_aside_and_fetched_anew(desk, hub, repository) -> None:
