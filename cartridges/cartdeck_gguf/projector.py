@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cartdeck_gguf.loading import import_engine, native_log
 from cartdeck_gguf.model_kind import PROJECTOR, kind_of_other, not_wanted
+from cartdeck_gguf.projector_soundness import check_sound_projector
 from cartdeck_modelkit.gguf.header import Header, read_header
 from cartdeck_modelkit.image import RgbImage
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -46,8 +47,8 @@ def find_projector(model: Path) -> Path | None:
 def check_projector(path: Path, model: Header) -> Header:
     """The header of the projector at `path`, once it is known to be whole, to see images, and to fit `model`.
 
-    Raises what `read_header` raises, `BAD_MODEL_FILE` for what is no projector, `PROJECTOR_MISMATCH` for one that is
-    made for a model of another width or sees no images.
+    Raises what `read_header` raises, `BAD_MODEL_FILE` for what is no sound projector, `PROJECTOR_MISMATCH` for one that
+    is made for a model of another width or sees no images.
     """
     header = read_header(path)
     header.check_complete()
@@ -57,6 +58,7 @@ def check_projector(path: Path, model: Header) -> Header:
     if header.metadata.get("clip.has_vision_encoder") is not True:
         message = f"{path.name} sees no images"
         raise failure(Code.PROJECTOR_MISMATCH, message, argument="projector", details={"path": str(path)})
+    check_sound_projector(header)
     width = header.integer("clip.vision.projection_dim")
     kind = header.text("clip.projector_type") or header.text("clip.vision.projector_type")
     wanted = model.integer(f"{model.architecture}.embedding_length")
