@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -173,3 +174,27 @@ def read(descriptor: int) -> bytes:
 def test_help_names_every_command() -> None:
     done: Any = subprocess.run([CARTDECK, "plan", "--help"], capture_output=True, text=True, timeout=60, check=True)
     assert all(f"  {name} " in done.stdout for name in ("check", "fmt", "show", "run", "find"))
+
+
+def test_a_signal_cancels_the_plan_and_leaves_no_process(cartdeck: Command, tmp_path: Path) -> None:
+    (tmp_path / "long.plan").write_text("() -> work -> a\nwork.steps = 10000\n")
+    command = [CARTDECK, "plan", "run", "long.plan"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "work on echo: started" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert "CANCELLED" in process.stderr.read()
+
+
+def test_progress_is_json_where_the_log_is(tmp_path: Path) -> None:
+    (tmp_path / "a.plan").write_text(PLAN)
+    done = subprocess.run(
+        [CARTDECK, "--log-json", "plan", "run", "a.plan", "-i", "text=x"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["step"], line["state"]) for line in lines] == [
+        ("one", "running"), ("one", "done"), ("two", "running"), ("two", "done"),
+    ]  # fmt: skip
+    assert done.stdout == "x"
