@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cartdeck_gguf.loading import import_engine, native_log
 from cartdeck_gguf.model_kind import ADAPTER, kind_of_other, not_wanted
 from cartdeck_gguf.projector import check_projector, find_projector
+from cartdeck_gguf.soundness import unsound
 from cartdeck_modelkit.gguf.header import Header, read_header
 from cartdeck_modelkit.phases import obtain_model
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST_ADAPTERS: Final = 16
 LARGEST_SCALE: Final = 100.0
+_NOT_COMPUTED: Final = frozenset({"I8", "I16", "I32", "I64", "F64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,13 @@ def check_adapter(path: Path, model: Header) -> None:
     if found != ADAPTER or kind != "lora":
         found = f"an adapter of the type {kind}" if found == ADAPTER else found
         raise not_wanted(header, found or f"a model ({header.architecture})", ADAPTER)
+    if not isinstance(header.metadata.get("adapter.lora.alpha"), float):
+        raise unsound(header, "its adapter.lora.alpha is no number with a fraction")  # the engine aborts
+    whole = next((tensor for tensor in header.tensors if tensor.type_name in _NOT_COMPUTED), None)
+    if whole is not None:
+        raise unsound(
+            header, f"its tensor {whole.name} is of the type {whole.type_name}"
+        )  # the engine has no product of it
     if header.architecture != model.architecture:
         what = f"{ADAPTER} for {header.architecture} models"
         raise not_wanted(header, what, f"one for {model.architecture} models")

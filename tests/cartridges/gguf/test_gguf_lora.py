@@ -58,6 +58,13 @@ def adapter_bytes(*, width: int = WIDTH, **changes: Any) -> bytes:
     return header + b"\0" * (-len(header) % 32) + data
 
 
+def with_first_type(adapter: bytes, kind: int) -> bytes:
+    """The adapter with another type, of as many bytes, for its first tensor: 26 is I32."""
+    name = b"blk.0.attn_q.weight.lora_a"
+    place = adapter.index(name) + len(name) + 4 + 16
+    return adapter[:place] + struct.pack("<I", kind) + adapter[place + 4 :]
+
+
 @pytest.fixture
 def adapter(tmp_path: Path) -> Path:
     path = tmp_path / "adapter.gguf"
@@ -101,6 +108,8 @@ def test_an_adapter_that_does_not_fit_is_refused_and_nothing_dies(
         (written("page.gguf", b"<html></html>"), Code.BAD_MODEL_FILE),
         (written("other.gguf", adapter_bytes(**{"general.architecture": "qwen2"})), Code.BAD_MODEL_FILE),
         (written("control.gguf", adapter_bytes(**{"adapter.type": "controlvector"})), Code.BAD_MODEL_FILE),
+        (written("alpha.gguf", adapter_bytes(**{"adapter.lora.alpha": "8"})), Code.BAD_MODEL_FILE),
+        (written("whole.gguf", with_first_type(whole, 26)), Code.BAD_MODEL_FILE),
         (written("wide.gguf", adapter_bytes(width=64)), Code.BAD_MODEL_FILE),
     ):
         error = error_of(engine, model, spec)
