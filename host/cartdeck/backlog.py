@@ -78,8 +78,12 @@ class Backlog:
 
     def take_part(self, stored: Stored, size: int) -> bytes:
         """The next `size` bytes of a payload that goes to its reader bit by bit, none of it held in memory meanwhile.
-        The last of them end it."""
-        data = self._read(stored, size)
+        The last of them end it, and so does INSUFFICIENT_STORAGE, raised when the file cannot be read."""
+        try:
+            data = self._read(stored, size)
+        except CartdeckError:
+            self._free(stored.slot)
+            raise
         stored.start += size
         stored.size -= size
         if not stored.size:
@@ -177,8 +181,12 @@ class Backlog:
 
 
 def _unusable(what: str, why: str | None) -> CartdeckError:
+    try:
+        place = tempfile.gettempdir()
+    except OSError:  # it tries to write a file: with all disks full there is none, which is what `why` says
+        place = "a temporary file"
     return failure(
         Code.INSUFFICIENT_STORAGE,
-        f"output that waits for callers could not be {what} in {tempfile.gettempdir()}: {why}. "
+        f"output that waits for callers could not be {what} in {place}: {why}. "
         "Read it without long pauses, free disk space, or name another folder with TMPDIR.",
     )

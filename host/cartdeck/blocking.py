@@ -44,7 +44,8 @@ class BlockingCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.cancel("the caller left the call")
+        with contextlib.suppress(RuntimeError, CartdeckError):  # the portal is closed, and the call with it
+            self._engine.on_loop(self._call.leave)
 
     def __iter__(self) -> Iterator[Event]:
         # A batch for each hop between the threads, since a hop costs more than an event.

@@ -13,7 +13,7 @@ from typing import Any, Self
 from cartdeck.arguments import prepare
 from cartdeck.events import End, Event, Log, Progress, Result
 from cartdeck.feeding import Feeding
-from cartdeck.given import checked_arguments, checked_timeout
+from cartdeck.given import checked_arguments, checked_keep_bytes, checked_timeout
 from cartdeck.intake import Incoming, Intake
 from cartdeck.request import Request
 from cartdeck.switch import Switch
@@ -73,9 +73,7 @@ class Call(Request):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.is_answered and self._intake is not None:
-            self._intake.drop()  # nobody will take what waits
-        self.cancel("the caller left the call")
+        self.leave()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events()
@@ -120,15 +118,18 @@ class Call(Request):
             self.session.flush_soon()  # the credit for what was taken
         while not self.is_answered:
             await self._wait()
+        intake.hand_over()
         return self.result
 
     @property
     def result(self) -> Result:
-        """What the call gave. Raises its error if it failed, RuntimeError while it runs."""
+        """What the call gave. Raises its error if it failed, RuntimeError before all of its output was taken."""
         if self._error is not None:
             raise self._error.with_traceback(None)
         if self._end is None or self._intake is None:
             raise RuntimeError("the call has not ended: iterate over its events first, or use run()")
+        if not self._intake.is_whole:
+            raise RuntimeError("output of the call was not taken: iterate over its events to the end, or use run()")
         return Result(self._intake.outputs, self._end.progress, self._end.provenance)
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
@@ -136,6 +137,14 @@ class Call(Request):
         latest after the setting `call.cancel_s`. Does nothing after the end."""
         if not self.is_answered:
             self._give_up(failure(Code.CANCELLED, f"{self.title} was cancelled: {reason}"), is_answer=False)
+
+    def leave(self) -> None:
+        """Nobody will look at the call again but for its result: what waits is dropped, and a call that runs is
+        cancelled."""
+        if self._intake is not None:
+            self._intake.drop()
+            self._intake.hand_over()
+        self.cancel("the caller left the call")
 
     # -- the beginning and the end
 
@@ -146,10 +155,10 @@ class Call(Request):
         engine = self._engine
         engine.check_open()
         self._timeout_s = checked_timeout(self._timeout_s)
+        keep = checked_keep_bytes(self._keep_bytes)
         arguments = checked_arguments(self._arguments)
         self._loop = engine.loop
         route = engine.router.route_text(self._cap, arguments)
-        keep = self._keep_bytes
         self._intake = Intake(
             engine.backlog,
             keep_bytes=engine.settings.call.keep_bytes if keep is None else keep,

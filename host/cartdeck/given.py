@@ -1,4 +1,4 @@
-"""Owns the first look at what a caller hands over: that arguments are a mapping, and what a time limit may be.
+"""Owns the first look at what a caller hands over: that arguments are a mapping, and what its limits may be.
 
 It does not know caps; what an argument may be is checked against its definition, in `arguments`.
 """
@@ -40,6 +40,18 @@ def checked_timeout(found: object) -> float | None:
         f"timeout_s is {_shown(found)}; expected a number of seconds above 0 and up to {LONGEST_S:.0e}, "
         "or None for no limit",
         argument="timeout_s",
+    )
+
+
+def checked_keep_bytes(found: object) -> int | None:
+    """How many bytes of output a result keeps; None where the setting says. Raises BAD_ARGUMENT for what is no whole
+    number from 0."""
+    if found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 0):
+        return found
+    raise failure(
+        Code.BAD_ARGUMENT,
+        f"keep_bytes is {_shown(found)}; expected a whole number of bytes from 0, or None for the setting's",
+        argument="keep_bytes",
     )
 
 

@@ -69,9 +69,9 @@ class Intake:
     """
 
     __slots__ = (
-        "_backlog", "_cartridge", "_entries", "_is_sharing", "_keep_bytes", "_kept_bytes", "_log_bytes", "_log_count",
-        "_log_limit", "_log_lost", "_progress", "_shared_bytes", "_unshared_bytes", "_waiting_bytes", "outputs",
-        "waiting_chunks",
+        "_backlog", "_cartridge", "_entries", "_is_cut", "_is_sharing", "_keep_bytes", "_kept_bytes", "_log_bytes",
+        "_log_count", "_log_limit", "_log_lost", "_progress", "_shared_bytes", "_unshared_bytes", "_waiting_bytes",
+        "outputs", "waiting_chunks",
     )  # fmt: skip  # one is made for each call
 
     def __init__(
@@ -82,6 +82,7 @@ class Intake:
         self._waiting_bytes = 0
         """In memory, of what is in the entries."""
         self._entries: deque[Any] = deque()
+        self._is_cut = False
         self._keep_bytes = keep_bytes
         self._is_sharing = is_sharing
         self._kept_bytes = 0
@@ -104,8 +105,14 @@ class Intake:
             self.drop()
             self._backlog.abandon(0, self._shared_bytes, [])
 
+    @property
+    def is_whole(self) -> bool:
+        """All output that came was taken: what is kept lacks nothing."""
+        return not (self._is_cut or any(type(entry) is tuple for entry in self._entries))
+
     def drop(self) -> None:
         """Nobody will take what waits. Safe in any thread, as the interpreter may free an intake in any."""
+        self._is_cut = not self.is_whole
         entries, self._entries = self._entries, deque()
         stored = [entry[1] for entry in entries if type(entry) is tuple and isinstance(entry[1], Stored)]
         self._backlog.abandon(self._waiting_bytes, 0, stored)
@@ -171,7 +178,7 @@ class Intake:
                 pieces = self._bite(incoming, payload)
             else:
                 self.waiting_chunks -= 1
-                pieces = self.absorb(incoming, self._backlog.take(payload))
+                pieces = self.absorb(incoming, self._stored(cast("Stored", payload)))
             name = incoming.name
             return [Data(name, piece) for piece in pieces]
         if isinstance(entry, Progress):
@@ -201,8 +208,9 @@ class Intake:
     def _part(self, incoming: Incoming, payload: Any, size: int) -> bytes | memoryview:
         """The first `size` bytes; what is left stays in front."""
         if isinstance(payload, Stored):
+            part = self._stored(payload, size)
             self._entries.appendleft((incoming, payload))
-            return self._backlog.take_part(payload, size)
+            return part
         view = memoryview(payload)
         self._entries.appendleft((incoming, view[size:]))
         return view[:size]
@@ -211,12 +219,20 @@ class Intake:
         self.waiting_chunks -= 1
         if isinstance(payload, Stored):
             self._grant(incoming, payload.start + payload.size)
-            return self._backlog.take(payload)
+            return self._stored(payload)
         whole = cast("bytes", payload.obj) if type(payload) is memoryview else cast("bytes", payload)
         self._grant(incoming, len(whole))
         self._waiting_bytes -= len(whole)
         self._backlog.take(whole)
         return payload
+
+    def _stored(self, payload: Stored, size: int = -1) -> bytes:
+        """The payload, or its next `size` bytes."""
+        try:
+            return self._backlog.take(payload) if size < 0 else self._backlog.take_part(payload, size)
+        except CartdeckError:
+            self.drop()  # a piece is missing: nobody must take what comes behind it for the next one
+            raise
 
     def _grant(self, incoming: Incoming, size: int) -> None:
         if incoming.window is not None:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import threading
 from pathlib import Path
 from random import Random
@@ -71,6 +72,30 @@ def test_a_folder_that_takes_no_file_is_named(monkeypatch: pytest.MonkeyPatch, t
         backlog.put(b"x")
     assert caught.value.code is Code.INSUFFICIENT_STORAGE
     assert backlog.stored_bytes == 0
+
+
+def test_with_all_disks_full_it_is_the_disk_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)  # which folder can be used is found by writing there
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        backlog = Backlog(0, 100, payload_bytes=50)
+        with pytest.raises(CartdeckError, match="No usable temporary directory") as caught:
+            backlog.put(b"x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.code is Code.INSUFFICIENT_STORAGE
+    assert backlog.stored_bytes == 0
+
+
+def test_a_part_that_cannot_be_read_ends_its_payload() -> None:
+    backlog = Backlog(0, 200, payload_bytes=50)
+    held = [backlog.put(bytes(50)) for _ in range(2)]
+    os.ftruncate(backlog._file, 10)  # pyright: ignore[reportPrivateUsage]  # a disk that forgets
+    assert isinstance(held[0], Stored)
+    with pytest.raises(CartdeckError, match="20 bytes were expected, 10 found"):
+        backlog.take_part(held[0], 20)
+    assert backlog.stored_bytes == 50
 
 
 def test_a_file_that_cannot_be_read_ends_one_call_and_loses_no_slot() -> None:

@@ -1,5 +1,7 @@
 """What waits for a caller: in order, bounded, whole characters and whole items; and what a result keeps."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -276,6 +278,21 @@ def test_a_result_keeps_less_while_others_keep_much() -> None:
     third.add_chunk(thirds, bytes(90_000))
     drain(third)
     assert len(result(third).data) == 90_000
+
+
+@pytest.mark.parametrize("is_sequence", [False, True])
+def test_behind_a_piece_that_cannot_be_read_nothing_is_taken(is_sequence: bool) -> None:
+    backlog = Backlog(0, 1 << 20, payload_bytes=10_000)
+    intake, incoming, _ = make(is_sequence=is_sequence, backlog=backlog)
+    for number in range(3):
+        intake.add_chunk(incoming, bytes([number]) * 10_000)
+    assert intake.take()
+    os.ftruncate(backlog._file, 0)  # pyright: ignore[reportPrivateUsage]  # a disk that forgets
+    with pytest.raises(CartdeckError) as caught:
+        intake.take()
+    assert caught.value.code is Code.INSUFFICIENT_STORAGE
+    assert not intake
+    assert (intake.waiting_chunks, intake.is_whole, backlog.stored_bytes) == (0, False, 0)
 
 
 def test_what_was_dropped_waits_no_more_and_what_comes_later_does() -> None:
