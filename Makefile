@@ -67,6 +67,8 @@ bench: $(STAMPS)/bench-$(DEV_EXTRAS)
 	@$(BIN)/python benchmarks/bench_gguf.py $(ARGS)
 	$(STAGE) "calls, bytes and small messages, beside a raw pipe, gRPC and MCP"
 	@$(BIN)/python benchmarks/bench_wire.py $(ARGS)
+	$(STAGE) "vectors, speech and texts, beside sentence-transformers and transformers"
+	@$(BIN)/python benchmarks/bench_torch.py $(ARGS)
 	$(STAGE) "memory, descriptors, threads and tasks of the host"
 	@$(BIN)/python benchmarks/bench_memory.py $(ARGS)
 	$(STAGE) "downloads, beside huggingface_hub and curl"

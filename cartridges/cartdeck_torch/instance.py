@@ -141,7 +141,13 @@ class Instance:
             request.raise_if_cancelled()
 
         worker = self._worker
-        handle = worker.load(lambda device: _open_model(folder, settings, device, on_progress), folder.name).result()
+        try:
+            handle = worker.load(
+                lambda device: _open_model(folder, settings, device, on_progress), folder.name
+            ).result()
+        except CartdeckError as error:
+            error.phase = error.phase or "load"  # by which a host knows that it may make room and try again
+            raise
         loaded = worker.start(lambda device: device).result()  # its plain attributes are read, no tensor
         described = worker.use(handle, lambda model: (model.dtype, model.notice)).result()
         self._loaded = Loaded(

@@ -47,6 +47,5 @@ class MarkRules:
         if latest is not None:
             is_half_pair = last_is_mark and len(said) > 1 and said[-2] < first
             logits[first : latest + (0 if is_half_pair else 1)] = _NEVER
-        likely = torch.log_softmax(logits, dim=0)
-        if torch.logsumexp(likely[first:], dim=0) > likely[:first].max():
+        if torch.logsumexp(logits[first:], dim=0) > logits[:first].max():  # as of likelihoods: both lack one term
             logits[:first] = _NEVER

@@ -50,6 +50,12 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+SEEING = ("qwen3_5", "qwen3_5_moe")
+"""Kinds whose files hold a tower for images beside the text's model, which is used without it."""
+TOWER = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 32}
+TOWER |= {"patch_size": 4, "num_position_embeddings": 16}
+
+
 def write_byte_tokenizer(folder: Path) -> int:
     """A token for each byte, one for the beginning and one for the end."""
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -91,8 +97,13 @@ def make_causal(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
             sizes |= {"intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
             sizes |= {"num_key_value_heads": 2, "max_position_embeddings": 2048, "initializer_range": 0.3}
             sizes |= {"bos_token_id": 256, "eos_token_id": 257, "pad_token_id": None, "tie_word_embeddings": False}
-            config = transformers.AutoConfig.for_model(kind, **{**sizes, **KINDS[kind], **changes})
-            transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+            if kind in SEEING:
+                text = {**sizes, **KINDS[f"{kind}_text"]}
+                config = transformers.AutoConfig.for_model(kind, text_config=text, vision_config=TOWER)
+                transformers.AutoModelForImageTextToText.from_config(config).save_pretrained(folder)
+            else:
+                config = transformers.AutoConfig.for_model(kind, **{**sizes, **KINDS[kind], **changes})
+                transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
             made[key] = folder
         return made[key]
 
@@ -137,7 +148,7 @@ def make_text(model: Any, prompt: str = "hello", *, dialogue: Dialogue | None = 
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *SEEING])
 def test_greedy_tokens_are_those_of_the_library(make_causal: Callable[..., Path], kind: str) -> None:
     import torch
     import transformers
