@@ -36,7 +36,7 @@ from cartdeck_protocol.errors import Code, failure
 MOST_REDIRECTS = 10
 MOST_JSON_BYTES = 64 * 1024 * 1024
 CONNECT_LIMIT_S = 10.0
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 1024 * 1024
 LASTING_PIECES = MOST_PIECES + 2
 """A piece keeps its content until so many further ones, less one, have come: as long as it may wait to be hashed."""
 LONGEST_PIECE_S = 0.1
@@ -92,8 +92,8 @@ class Body:
     _response: httpx2.Response
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """The bytes as they come, at most 256 KiB at once; each piece lasts as `LASTING_PIECES` says. Raises
-        BrokenError."""
+        """The bytes as they come, at most 1 MiB or a tenth of a second at once; each piece lasts as `LASTING_PIECES`
+        says. Raises BrokenError."""
         with _foreign_errors(self.url):
             pieces, source = self._response.iter_raw(), self._socket
             length = self._response.headers.get("content-length", "")

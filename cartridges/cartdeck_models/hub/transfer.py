@@ -249,7 +249,7 @@ class Transfer:
             self._take(body, step, patience, end=body.size if step.end is None else step.end)
 
     def _take(self, body: Body, step: _Step, patience: Patience, *, end: int | None = None) -> None:
-        """Write what comes, at most 256 KiB at once; what came is written also when the connection breaks.
+        """Write what comes, piece by piece; what came is written also when the connection breaks.
 
         An answer that ends where it should is read to its end: only then may its connection serve the next one.
         """
