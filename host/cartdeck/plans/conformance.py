@@ -18,11 +18,11 @@ _FREE_KINDS: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES})
 class Conformance:
     """What is declared of one output, and whether something is it. One of these serves all calls of a step."""
 
-    __slots__ = ("_is_f32", "_is_given", "_like", "_name", "is_free", "is_sequence", "is_whole", "media")
+    __slots__ = ("_is_f32", "_is_given", "_like", "is_free", "is_sequence", "is_whole", "media", "name")
 
     def __init__(self, output: OutputDefinition) -> None:
         self.media = output.media
-        self._name = str(output.media)
+        self.name = str(output.media)
         self.is_sequence = output.is_sequence
         self._like = ArgumentDefinition(name="the output", media=output.media, documentation="")
         self._is_f32 = output.media.conforms_to(_F32)
@@ -37,7 +37,7 @@ class Conformance:
         if is_sequence != self.is_sequence:
             shapes = ("one value", "a sequence")
             raise _wrong(f"found {shapes[is_sequence]}, expected {shapes[self.is_sequence]}")
-        if media and media != self._name and not MediaUrn.parse(media).conforms_to(self.media):
+        if media and media != self.name and not MediaUrn.parse(media).conforms_to(self.media):
             raise _wrong(f"found {media}, expected {self.media}")
 
     @property

@@ -63,7 +63,7 @@ class ItemSource:
                 return None
             row.append(entry)
         self._row = []
-        if END in row:
+        if any(entry is END for entry in row) if len(row) > 1 else row[0] is END:
             self._is_at_end = True
             self._check_ends(row)
             return []

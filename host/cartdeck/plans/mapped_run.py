@@ -7,12 +7,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
+from cartdeck.events import Result
 from cartdeck.plans.compiling import CompiledStep
 from cartdeck.plans.conformance import unlike_input
 from cartdeck.plans.convert import Absent, as_item, as_value
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.item_source import ItemSource
 from cartdeck.plans.source_values import Taken, scalar, sequence
+from cartdeck.plans.step_call import AdmittedCall, StepCall
 from cartdeck.plans.step_run import Context, Missing, StepRun
 from cartdeck_protocol.caps import ArgumentDefinition
 from cartdeck_protocol.errors import CartdeckError
@@ -149,12 +151,20 @@ class MappedRun(StepRun):
     async def _item(self, item: tuple[int, ...], row: list[Any]) -> Any:
         """The result of one item of the outermost sequence: an entry, or a list where the step is mapped deeper."""
         if self._is_plain:
-            arguments: dict[str, Any] = dict(self.compiled.step.constants)
+            arguments: dict[str, Any] = {**self.compiled.step.constants}
             for taken, entry in zip(self._items.sources, row, strict=True):
                 if isinstance(entry, Absent):
                     return self._pass_on(item, entry)
                 arguments[taken.argument.name] = as_value(entry, taken.argument)
-            return await self._call(item, arguments)
+            if self.retry or self.context.kept is not None:
+                return await self._call(item, arguments)
+            try:
+                result = await self._once(item, arguments)
+            except CartdeckError as error:
+                result = self._lost(item, error)
+            self.tally.item_ended(1.0)
+            self.show(item)
+            return result
         by_source = dict(zip(self._items.sources, row, strict=True))
         inputs: Inputs = [(one, max(0, one.loops - 1), by_source.get(one, _SHARED)) for one in self._taken]
         return await self._nested(item, inputs)
@@ -247,10 +257,7 @@ class MappedRun(StepRun):
             else:
                 entry = await self._once(item, arguments)
         except CartdeckError as error:
-            if not self.is_absentable or self.stopped_by is not None:
-                error.details.setdefault("item", list(item))
-                raise
-            entry = self.lose(item, error)
+            entry = self._lost(item, error)
         else:
             if kept is not None:
                 kept.keep(key, self.compiled, entry, self.report.provenance)
@@ -259,40 +266,52 @@ class MappedRun(StepRun):
             self.show(item)
         return entry
 
+    def _lost(self, item: tuple[int, ...], error: CartdeckError) -> Absent:
+        """What stands for an item that failed. Raises the error where the step cannot go on without it."""
+        if not self.is_absentable or self.stopped_by is not None:
+            error.details.setdefault("item", list(item))
+            raise error
+        return self.lose(item, error)
+
     async def _once(self, item: tuple[int, ...], arguments: dict[str, Any]) -> Any:
         slots = self.context.slots
         if not slots.take_now(self.cartridge, self.capacity):
             await slots.take(self.cartridge, self.capacity)
-        call = self.make_call(arguments, item, keeps=True)
-        if not self._items.is_complete:
-            call.on_admitted = self._admitted
+        kind = StepCall if self._items.is_complete else AdmittedCall
+        call = self.make_call(arguments, item, keeps=True, kind=kind)
+        if isinstance(call, AdmittedCall):
+            call.watch(self._admitted)
         try:
             call.begin()
             result = await call.collect()
-            conformance = self.conformance
-            if conformance is None:
-                entry: Any = b""
-            elif conformance.is_sequence:
-                entry = result.items
-                for one in entry:
-                    conformance.check_item(one)
-            else:
-                entry = result.data
-                if not conformance.is_free:
-                    conformance.check_whole(entry)
-                if self.compiled.definition.urn.effect == "none":
-                    self._check_effect(arguments, entry)
+            entry = self._entry_of(result, arguments)
         except BaseException:
             await call.settle()
             raise
         finally:
             slots.give(self.cartridge)
-            if call.on_admitted is not None:
-                self._left(call.request_id)
+            if isinstance(call, AdmittedCall) and call.is_admitted:
+                self._left()
             if call.fraction:
                 self.tally.advance(-call.fraction)
         self.report.provenance = result.provenance
         return entry
+
+    def _entry_of(self, result: Result, arguments: dict[str, Any]) -> Any:
+        """What a call gave, checked: bytes, or a list of items."""
+        conformance = self.conformance
+        if conformance is None:
+            return b""
+        if conformance.is_sequence:
+            for one in result.items:
+                conformance.check_item(one)
+            return result.items
+        data = result.data
+        if not conformance.is_free:
+            conformance.check_whole(data)
+        if self.compiled.definition.urn.effect == "none":
+            self._check_effect(arguments, data)
+        return data
 
     def _check_effect(self, arguments: dict[str, Any], entry: bytes) -> None:
         main = self.compiled.definition.main_argument
@@ -307,8 +326,7 @@ class MappedRun(StepRun):
         self._open_calls += 1
         self._items.run()
 
-    def _left(self, request_id: int) -> None:
-        if request_id:  # it was admitted
-            self._open_calls -= 1
-            if not self._open_calls:
-                self._items.stand()
+    def _left(self) -> None:
+        self._open_calls -= 1
+        if not self._open_calls:
+            self._items.stand()

@@ -245,9 +245,14 @@ class Spool:
         return self._spill.read(offset)
 
     def was_read(self, reader: Reader) -> None:
-        if not reader.keeps:
+        if not reader.keeps and (
+            reader.position - self._memory_from >= _TRIMMED_AT
+            or self._memory_bytes > WINDOW_BYTES
+            or self._spill is not None
+        ):
             self._trim()
-        self.let_go()
+        if self._room is not None:
+            self.let_go()
 
     def left(self, reader: Reader) -> None:
         self._readers.remove(reader)

@@ -27,7 +27,7 @@ class Listener(Protocol):
 class StepCall(Call):
     """A call whose progress goes to a listener as it comes, past the queue of its events."""
 
-    __slots__ = ("_conformance", "_listener", "fraction", "item", "on_admitted")
+    __slots__ = ("_conformance", "_listener", "fraction", "item")
 
     def __init__(
         self,
@@ -47,18 +47,16 @@ class StepCall(Call):
         self.item = item
         self.fraction = 0.0
         """The highest progress so far."""
-        self.on_admitted: Callable[[], None] | None = None
-        """Told when the request goes to its process."""
-
-    def on_opened(self) -> None:
-        super().on_opened()
-        if self.on_admitted is not None:
-            self.on_admitted()
 
     def on_stream(self, stream: InStream, payload: bytes | None) -> None:
-        if not stream.name and self._conformance is not None:
+        declared = self._conformance
+        if (
+            declared is not None
+            and not stream.name
+            and (stream.media != declared.name or stream.is_sequence != declared.is_sequence)
+        ):
             try:
-                self._conformance.check_stream(stream.media, is_sequence=stream.is_sequence)
+                declared.check_stream(stream.media, is_sequence=stream.is_sequence)
             except CartdeckError as error:
                 self._on_bad_output(error)
                 return
@@ -82,3 +80,21 @@ class StepCall(Call):
         self.cancel("the plan left the call")
         while not self.is_answered:
             await self._wait()
+
+
+class AdmittedCall(StepCall):
+    """A call that also tells when its request goes to its process, once, from `watch` on."""
+
+    __slots__ = ("is_admitted", "on_admitted")
+    is_admitted: bool
+    on_admitted: Callable[[], None]
+
+    def watch(self, on_admitted: Callable[[], None]) -> None:
+        self.is_admitted = False
+        self.on_admitted = on_admitted
+
+    def on_opened(self) -> None:
+        super().on_opened()
+        if not self.is_admitted:  # it may be sent again
+            self.is_admitted = True
+            self.on_admitted()

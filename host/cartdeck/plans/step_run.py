@@ -35,6 +35,7 @@ _READER_SHARE: Final = 1 / 3
 _NO_STEP_ERROR: Final = frozenset({Code.CANCELLED, Code.ABORTED})
 
 T = TypeVar("T")
+AnyCall = TypeVar("AnyCall", bound=StepCall)
 
 
 @dataclass(slots=True)
@@ -174,9 +175,11 @@ class StepRun(ABC):
 
     # -- calls
 
-    def make_call(self, arguments: dict[str, Any], item: tuple[int, ...], *, keeps: bool) -> StepCall:
+    def make_call(
+        self, arguments: dict[str, Any], item: tuple[int, ...], *, keeps: bool, kind: type[AnyCall] = StepCall
+    ) -> AnyCall:
         self.report.tries += 1
-        return StepCall(
+        return kind(
             self.context.engine,
             self.compiled.route.urn,
             arguments,

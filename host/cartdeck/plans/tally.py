@@ -6,6 +6,7 @@ It does not know calls or events.
 from typing import Final
 
 _BELOW_ONE: Final = 1 - 1e-9
+_LOOKS: Final = 1000
 
 
 class PlanTally:
@@ -31,11 +32,14 @@ class StepTally:
         self._plan = plan
         self.count = count
         self.done = 0
+        self._stride = 1
+        """The sum of many items is looked at once for so many of them."""
         self._sum = 0.0
         self.fraction = 0.0
 
     def set_count(self, count: int) -> None:
         self.count = count
+        self._stride = max(1, count // _LOOKS)
         self._update()
 
     def advance(self, delta: float) -> None:
@@ -46,7 +50,9 @@ class StepTally:
     def item_ended(self, rest: float) -> None:
         """An item is through; `rest` was missing to its 1."""
         self.done += 1
-        self.advance(rest)
+        self._sum += rest
+        if not self.done % self._stride:
+            self._update()
 
     def end(self) -> None:
         """The step is through, whatever its items said."""
