@@ -6,6 +6,7 @@ It does not know how texts are made, nor templates.
 import secrets
 from asyncio import CancelledError
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 from cartdeck_gguf.conversation import Question, ToolUse, ask, release
@@ -77,11 +78,12 @@ async def answer(
         question = await ask(instance, model, dialogue, tool_use=tool_use, template=template)
         generation = Generation(question.prompt, settings, constraint=question.constraint)
         calls = CallSplitter(question.syntax) if question.syntax is not None else None
-        async for piece in follow(instance, generation, output):
-            if calls is None:
-                await write_piece(piece, generation, output)
-            else:
-                await write_calls(piece, generation, output, calls)
+        async with aclosing(follow(instance, generation, output)) as pieces:
+            async for piece in pieces:
+                if calls is None:
+                    await write_piece(piece, generation, output)
+                else:
+                    await write_calls(piece, generation, output, calls)
     except CancelledError:
         if generation is not None:
             generation.finish_reason = "cancelled"

@@ -5,6 +5,7 @@ It does not know how the text is made; it looks at the counts.
 
 import time
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from dataclasses import replace
 
 from cartdeck_gguf.generation import Generation, LogLine, Piece
@@ -18,9 +19,9 @@ async def follow(instance: Instance, generation: Generation, output: Output) -> 
     """Has the texts made; their pieces as they come, several that came at once as one. Progress and the engine's lines
     are told on the way. Raises what `Instance.generate` raises."""
     reporter = GenerationReporter(output, generation)
-    async with keeping_alive(reporter.repeat):
+    async with keeping_alive(reporter.repeat), aclosing(instance.generate(generation)) as batches:
         reporter.report()
-        async for items in instance.generate(generation):
+        async for items in batches:
             reporter.report()
             for item in items:
                 if isinstance(item, LogLine):

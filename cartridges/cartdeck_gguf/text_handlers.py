@@ -4,6 +4,7 @@ It does not know how texts are made.
 """
 
 from asyncio import CancelledError
+from contextlib import aclosing
 from typing import Final
 
 from cartdeck_gguf.generation import Generation, Piece, record_of
@@ -26,8 +27,9 @@ async def generate_text(request: Request, output: Output) -> None:
     provenance = new_provenance(request["model"])
     try:
         await instance.ready(request, output, provenance)
-        async for piece in follow(instance, generation, output):
-            await write_piece(piece, generation, output)
+        async with aclosing(follow(instance, generation, output)) as pieces:
+            async for piece in pieces:
+                await write_piece(piece, generation, output)
     except CancelledError:
         generation.finish_reason = "cancelled"
         raise
