@@ -59,6 +59,8 @@ class Memory:
         self._asked += 1
         ask = MemoryAsk(session, event, parent, number=self._asked, on_withdrawn=self._withdraw)
         ask.arrival = arrival
+        if not ask.is_wanted:
+            return  # it is told of its end next
         budget = self._settings.budget_bytes
         if ask.size_bytes > budget > 0:
             self._refuse(ask, "that is more than the budget of all instances together (setting memory.budget_bytes)")
@@ -72,6 +74,11 @@ class Memory:
             self._wait(ask, plan)
 
     def _wait(self, ask: MemoryAsk, plan: RoomPlan) -> None:
+        most = ask.asker.cartridge.manifest.capacity
+        if sum(one.asker is ask.asker for one in self._asks) >= most:
+            message = f"{ask.asker.key} waits for memory {most} times already, as often as it takes calls at once"
+            ask.fail(failure(Code.QUEUE_FULL, message, details={"retry_after_s": _RETRY_S}))
+            return
         self._asks.append(ask)
         ask.is_waiting = True
         if plan.room is Room.BUSY and not self._can_end(ask):
@@ -148,7 +155,7 @@ class Memory:
         has_answered, claimed = False, 0
         try:
             for ask in tuple(self._asks):
-                if ask.is_answered:
+                if ask.is_answered or not ask.is_wanted:
                     continue
                 plan = self._plan(ask, claimed=claimed)
                 if plan.room is Room.FREE:

@@ -73,6 +73,11 @@ class MemoryAsk(Request):
     def title(self) -> str:
         return f"{ALIAS} for {self.asker.key}"
 
+    @property
+    def is_wanted(self) -> bool:
+        """False once the cartridge has cancelled it, which the engine may only be about to hear, from the same read."""
+        return self._wire_exchange.is_open and not self._wire_exchange.cancelled
+
     def grant(self, record: dict[str, int | None]) -> None:
         """Answer with what was granted."""
         output = definition().outputs[""]

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from cartdeck.settings import StopSettings
 from cartdeck_protocol.errors import Code, failure
 
 _STDERR_READ_BYTES: Final = 64 * 1024
+_MEASURED_FOR_S: Final = 0.01
 _SETPIPE_SIZE: Final = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux only
 
 
@@ -73,6 +75,8 @@ class Process:
         self._stderr: int | None = stderr
         self._stopping: asyncio.Task[None] | None = None
         self._pidfd: int | None = None
+        self._rss_bytes: int | None = None
+        self._measured_at_s = -1.0
         self._loop.add_reader(stderr, self._read_stderr)
         self._watch_exit()
 
@@ -108,12 +112,20 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_bytes(self) -> int | None:
-        """The memory of the process that lies in RAM now; None where the system does not tell."""
-        try:
-            pages = int(Path(f"/proc/{self.pid}/statm").read_bytes().split()[1])
-        except (OSError, IndexError):
-            return None
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """The memory of the process that lies in RAM now, give or take 10 ms; None where the system does not tell.
+
+        Where several wait for memory, all are asked once for each of them.
+        """
+        now_s = time.monotonic()
+        if now_s - self._measured_at_s > _MEASURED_FOR_S:
+            self._measured_at_s = now_s
+            try:
+                pages = int(Path(f"/proc/{self.pid}/statm").read_bytes().split()[1])
+            except (OSError, IndexError):
+                self._rss_bytes = None
+            else:
+                self._rss_bytes = pages * os.sysconf("SC_PAGE_SIZE")
+        return self._rss_bytes
 
     # -- exit
 

@@ -365,6 +365,32 @@ async def test_the_engine_closes_while_calls_wait_for_memory_and_for_a_second_tr
     assert [(await failure_of(call)).code for call in (blocker, waiting)] == [Code.ABORTED] * 2
 
 
+async def test_what_was_asked_for_and_given_up_in_one_breath_is_not_granted(
+    quick: Callable[..., Settings], gate: Path
+) -> None:
+    wavering = {"item": "a", "reserve": 800 * MB, "withdraws": True, "gate": gate}
+    settings = quick(**budget(1000 * MB, wait_s=0.2))
+    async with Engine(settings) as engine, engine.call("waver", wavering, timeout_s=LIMIT_S) as call:
+        await told_until(call, "inference")
+        assert (await carry(engine, "b", reserve=800 * MB))["grant"]["granted_bytes"] == 800 * MB
+        lift(gate)
+        assert json.loads((await call.collect()).data) == ["CANCELLED"]
+
+
+async def test_a_process_waits_for_memory_no_more_often_than_it_takes_calls(
+    quick: Callable[..., Settings], gate: Path, wait_until: Callable[..., Any]
+) -> None:
+    async with Engine(quick(**budget(1000 * MB))) as engine, busy(engine, "a", gate, reserve=700 * MB):
+        asked = {"item": "b", "reserve": 600 * MB, "times": 500}
+        asking = asyncio.create_task(engine.run("waver", asked, timeout_s=LIMIT_S))
+        await wait_until(lambda: engine.stats().memory.waiting)
+        assert engine.stats().memory.waiting == 1
+        lift(gate)
+        first, *others = json.loads((await asking).data)
+        assert first["granted_bytes"] == 600 * MB
+        assert others == ["QUEUE_FULL"] * 499
+
+
 async def test_callers_cannot_ask_and_wrong_questions_are_refused(quick: Callable[..., Settings], shelf: None) -> None:
     async with Engine(quick(**budget(1000 * MB))) as engine:
         assert (await failure_of(engine.run("reserve-memory", {"bytes": 1}))).code is Code.NO_SUCH_CAP

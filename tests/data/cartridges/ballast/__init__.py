@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cartdeck_modelkit.phases import LoadReport, run_load
 from cartdeck_modelkit.reservation import Reservation, reserve_memory
+from cartdeck_protocol.errors import CartdeckError
 from cartdeck_sdk import Cartridge, Output, Request
 
 cartridge = Cartridge("ballast")
@@ -36,6 +37,19 @@ def _wait_at_gate(request: Request) -> None:
     while gate and not Path(gate).exists():
         request.raise_if_cancelled()
         time.sleep(0.005)
+
+
+@cartridge.handles("waver", needs=("item", "times", "withdraws", "gate"))
+async def waver(request: Request, output: Output) -> None:
+    calls = [request.peer.call("cap:reserve-memory", {"bytes": request["reserve"]}) for _ in range(request["times"])]
+    if request["withdraws"]:
+        for call in calls:
+            call.cancel("second thoughts")
+    answers = await asyncio.gather(*(call.collect() for call in calls), return_exceptions=True)
+    output.progress(0.5, "asked", phase="inference")
+    await asyncio.to_thread(_wait_at_gate, request)
+    told = [one.code_name if isinstance(one, CartdeckError) else json.loads(one.data) for one in answers]
+    await output.write(json.dumps(told))
 
 
 async def _load(request: Request, output: Output) -> Reservation | None:
