@@ -231,7 +231,7 @@ class Desk:
 
     def __init__(self, root: Path, endpoint: str) -> None:
         self.root = root
-        self.hub_settings = HubSettings(endpoint=endpoint, quiet_limit_s=2.0)
+        self.hub_settings = HubSettings(endpoint=endpoint, quiet_limit_s=10.0)
         self.settings = Settings(root, lock_limit_s=20.0, stall_limit_s=6.0, hub=self.hub_settings)
         self.told: list[Advance] = []
         self.is_cancelled = threading.Event()
