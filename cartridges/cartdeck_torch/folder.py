@@ -81,6 +81,15 @@ def read_folder(path: Path) -> ModelFolder:
         raise _unsafe(folder, [path.name])
     config_path = folder / CONFIG
     if not config_path.is_file():
+        gguf = sorted(file.name for file in folder.glob("*.gguf")) if folder.is_dir() else []
+        if gguf:
+            raise failure(
+                Code.BAD_MODEL_FILE,
+                f"{folder} holds GGUF files ({', '.join(gguf[:3])}) and no {CONFIG}; name one of them as the model, "
+                "or ask for the cap with the tag gguf",
+                argument="model",
+                details={"files": gguf[:20]},
+            )
         raise failure(
             Code.FILE_NOT_FOUND,
             f"{folder} has no {CONFIG}; expected a model's folder as transformers writes it",

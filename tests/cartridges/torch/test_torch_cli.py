@@ -6,6 +6,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+# A model may have to be fetched and converted first, once for a machine.
+pytestmark = pytest.mark.timeout(400)
 
 AUDIO = Path(__file__).resolve().parents[2] / "data" / "audio" / "quick_brown_fox.flac"
 

@@ -120,6 +120,8 @@ def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path: Path) -> None:
     assert "model_type" in error_of(tmp_path).message
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     assert "tag gguf" in error_of(tmp_path / "x.gguf").message
+    (tmp_path / "config.json").unlink()
+    assert "x.gguf" in error_of(tmp_path).message
 
 
 def test_a_kind_that_is_made_for_something_else_and_one_that_is_not_known_are_told_apart() -> None:

@@ -17,6 +17,9 @@ from cartdeck import Data, Engine, Progress
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.speech import Window, next_window, split_marks
 
+# The first of them fetches a model and converts it, once for a machine.
+pytestmark = pytest.mark.timeout(400)
+
 AUDIO = Path(__file__).resolve().parents[2] / "data" / "audio"
 WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
 CAP = "cap:transcribe-speech;torch"
@@ -196,7 +199,7 @@ def test_what_a_model_of_english_cannot_do_is_said(with_engine: WithEngine, whis
     with_engine(use)
 
 
-@pytest.mark.timeout(600)  # its weights are fetched and converted, once
+@pytest.mark.timeout(600)  # twice as much is fetched
 def test_a_language_is_found_or_taken_as_given_and_translated(with_engine: WithEngine, whisper_base: Path) -> None:
     french = (AUDIO / "pangrama_fr.flac").read_bytes()
 
