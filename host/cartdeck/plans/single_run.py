@@ -100,25 +100,35 @@ class SingleRun(StepRun):
         self.tally.item_ended(1.0 - call.fraction)
 
     async def _read(self, call: StepCall, arguments: dict[str, Any]) -> None:
-        target, conformance = self.target, self.conformance
-        definition = self.compiled.definition
-        main = definition.main_argument
-        mirrored = None if definition.urn.effect != "none" or main is None else arguments.get(main.name)
-        check = None if conformance is None else OutputCheck(conformance, definition.alias, mirrored)
+        target, check = self.target, self._check(arguments)
         while batch := await call.next_events():
             for event in batch:
-                if type(event) is not Data or event.output:
-                    continue
-                if check is not None:
-                    check.feed(event.value)
-                if target is not None:
-                    target.put(event.value)
+                if type(event) is Data and not event.output:
+                    if check is not None:
+                        check.feed(event.value)
+                    if target is not None:
+                        target.put(event.value)
             if target is None or not target.is_handed_over:
                 continue
             if not call.is_answered and target.spool.count:  # else it is whole in a moment, and told as such
                 target.begin()
             if target.spool.is_full:
                 await target.spool.room(self.longest_hold_s)
+        if call.whole is not None:
+            if check is not None:
+                check.feed(call.whole)
+            if target is not None:
+                target.put(call.whole)
         if check is not None:
             check.finish()
         self.report.provenance = call.result.provenance
+
+    def _check(self, arguments: dict[str, Any]) -> OutputCheck | None:
+        """What looks at the output as it comes; None where any bytes are right."""
+        conformance, definition = self.conformance, self.compiled.definition
+        mirrored = None
+        if definition.urn.effect == "none" and definition.main_argument is not None:
+            mirrored = arguments.get(definition.main_argument.name)
+        if conformance is None or (conformance.is_free and mirrored is None):
+            return None
+        return OutputCheck(conformance, definition.alias, mirrored)

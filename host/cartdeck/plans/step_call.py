@@ -27,7 +27,7 @@ class Listener(Protocol):
 class StepCall(Call):
     """A call whose progress goes to a listener as it comes, past the queue of its events."""
 
-    __slots__ = ("_conformance", "_listener", "fraction", "item")
+    __slots__ = ("_conformance", "_keeps", "_listener", "fraction", "item", "whole")
 
     def __init__(
         self,
@@ -43,10 +43,13 @@ class StepCall(Call):
     ) -> None:
         super().__init__(engine, cap, arguments, timeout_s=timeout_s, keep_bytes=KEEP_ALL if keeps else 0)
         self._listener = listener
+        self._keeps = keeps
         self._conformance = conformance
         self.item = item
         self.fraction = 0.0
         """The highest progress so far."""
+        self.whole: bytes | None = None
+        """The main output, of a call that keeps nothing: where it came in one piece, past the queue of events."""
 
     def on_stream(self, stream: InStream, payload: bytes | None) -> None:
         declared = self._conformance
@@ -64,7 +67,10 @@ class StepCall(Call):
                 message = f"the output says that it is {stream.media!r:.60}, which is no media URN: {error}"
                 self._on_bad_output(failure(Code.BAD_OUTPUT, message))
                 return
-        super().on_stream(stream, payload)
+        if payload is not None and not (self._keeps or stream.name or stream.is_sequence):
+            self.whole = payload
+        else:
+            super().on_stream(stream, payload)
 
     def on_log(self, event: Logged) -> None:
         if event.progress is not None or event.work is not None or event.phase is not None:
