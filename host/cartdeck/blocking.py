@@ -74,6 +74,8 @@ class BlockingEngine:
         self._engine = Engine(settings)
         self._exits = ExitStack()
         self._portal: BlockingPortal | None = None
+        self._is_taking = False
+        self._gate = threading.RLock()  # held for no longer than a hand-over; a signal's handler may come in between
 
     def __enter__(self) -> Self:
         if self._portal is not None:
@@ -84,6 +86,7 @@ class BlockingEngine:
             exits.enter_context(portal.wrap_async_context_manager(self._engine))
             self._exits = exits.pop_all()
         self._portal = portal
+        self._is_taking = True
         _OPEN.add(self)
         return self
 
@@ -91,7 +94,9 @@ class BlockingEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _OPEN.discard(self)
-        exits, self._exits = self._exits, ExitStack()
+        with self._gate:  # what was handed over before has an answer; behind it the loop may be gone
+            self._is_taking = False
+            exits, self._exits = self._exits, ExitStack()
         try:
             exits.__exit__(kind, error, trace)
         finally:
@@ -105,12 +110,12 @@ class BlockingEngine:
 
     def on_loop(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a plain function on the engine's loop."""
-        return self._open_portal().call(function, *arguments)
+        return self._hand_over(function, *arguments).result()
 
     def wait_for(self, function: Callable[[], Awaitable[T]]) -> T:
         """Run a coroutine function on the engine's loop and wait. A KeyboardInterrupt here cancels it there, so that
         a Ctrl-C leaves nothing behind that still waits."""
-        future: Future[T] = self._open_portal().start_task_soon(function)
+        future = self._hand_over(function)
         try:
             return future.result()
         except BaseException:
@@ -118,10 +123,11 @@ class BlockingEngine:
                 future.cancel()
             raise
 
-    def _open_portal(self) -> BlockingPortal:
-        if self._portal is None:
-            raise failure(Code.ABORTED, "the engine is not open: use `with cartdeck.open() as engine`")
-        return self._portal
+    def _hand_over(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        with self._gate:
+            if self._portal is None or not self._is_taking:
+                raise failure(Code.ABORTED, "the engine is not open: use `with cartdeck.open() as engine`")
+            return self._portal.start_task_soon(function, *arguments)
 
     # -- the engine's names
 

@@ -1,5 +1,6 @@
 """The engine for callers that do not await: the same names, from any thread, and Ctrl-C."""
 
+import asyncio
 import math
 import subprocess
 import sys
@@ -160,6 +161,41 @@ raise ValueError("the program's own")
     assert (text, done.returncode) == ("x", 1)
     assert done.stderr.endswith("ValueError: the program's own\n")
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_call_that_comes_while_the_engine_closes_is_aborted(quick: Callable[..., Settings]) -> None:
+    """However far it is: its loop ends behind its last task, and waits for the threads that it lent."""
+    errors: list[BaseException] = []
+    released, closing = threading.Event(), threading.Event()
+    engine = cartdeck.open(quick())
+    engine.__enter__()
+    engine.on_loop(lambda: asyncio.get_running_loop().run_in_executor(None, released.wait, 20) and None)
+
+    def work() -> None:
+        while True:
+            try:
+                engine.run("echo", {"data": "x"}, timeout_s=20)
+            except BaseException as error:
+                errors.append(error)
+                if closing.is_set() and len(errors) >= 20:
+                    released.set()
+                    return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    portal = engine._portal  # pyright: ignore[reportPrivateUsage]  # when its loop takes nothing more is not public
+    closer = threading.Thread(target=engine.close)
+    closer.start()
+    for _ in range(4000):
+        if portal is None or portal._event_loop_thread_id is None:  # pyright: ignore[reportPrivateUsage]  # the same
+            break
+        closer.join(0.005)
+    errors.clear()
+    closing.set()
+    for one in (closer, thread):
+        one.join(30)
+        assert not one.is_alive()
+    assert {getattr(error, "code", error) for error in errors} == {Code.ABORTED}
 
 
 def test_an_engine_is_entered_once_at_a_time(quick: Callable[..., Settings]) -> None:
