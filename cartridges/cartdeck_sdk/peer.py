@@ -35,7 +35,8 @@ class Peer:
         self._calls = [one for one in self._calls if one.exchange.is_open]
         self._calls.append(call)
         if streams:
-            link.own_task(link.loop.create_task(self._feed(call, streams)))
+            call.feeder = link.loop.create_task(self._feed(call, streams))
+            link.own_task(call.feeder)
         link.schedule_flush()
         return call
 
@@ -59,15 +60,20 @@ class Peer:
                 call.cancel(reason)
 
     async def _feed(self, call: PeerCall, streams: Mapping[str, Any]) -> None:
-        """Arguments that are streams, one after another, each held by the peer's credit."""
-        connection = self._link.connection
+        """Arguments that are streams, one after another, each held by the peer's credit. A source that fails is the
+        end of the call, with its error."""
+        connection, name = self._link.connection, ""
         try:
             for name, value in streams.items():
                 await self._feed_one(call.exchange, name, value)
+        except CartdeckError as error:
+            call.give_up(error)  # does nothing where it is the call that is over
+        except Exception as error:
+            message = f"the source of the argument {name} failed with {type(error).__name__}: {error}"
+            call.give_up(failure(Code.HANDLER_FAILED, message))
+        else:
             connection.end(call.exchange)
             self._link.schedule_flush()
-        except CartdeckError:
-            return  # the call is over: its terminal tells the handler
 
     async def _feed_one(self, exchange: Exchange, name: str, value: Any) -> None:
         link = self._link

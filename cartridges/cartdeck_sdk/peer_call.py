@@ -3,7 +3,7 @@
 It does not know what is sent, nor which cartridge answers.
 """
 
-from asyncio import AbstractEventLoop, CancelledError, Future, Task
+from asyncio import AbstractEventLoop, CancelledError, Future, Task, current_task
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
@@ -84,6 +84,8 @@ class PeerCall:
         self._wanted: dict[str, Future[ReceivedStream | None]] = {}
         self._result = PeerResult()
         self._error: CartdeckError | None = None
+        self.feeder: Task[None] | None = None
+        """Sends the arguments that are streams."""
         self.exchange = exchange
         exchange.owner = self
 
@@ -129,9 +131,14 @@ class PeerCall:
 
     def cancel(self, reason: str) -> None:
         """Give up; the host cancels the peer."""
-        self._link.connection.cancel(self.exchange, reason)
-        self._link.schedule_flush()
-        self._finish(failure(Code.CANCELLED, reason))
+        self.give_up(failure(Code.CANCELLED, reason))
+
+    def give_up(self, error: CartdeckError) -> None:
+        """The same, for that reason, which whoever waits for the answer gets. Does nothing after the end."""
+        if not self._done.done():
+            self._link.connection.cancel(self.exchange, error.message)
+            self._link.schedule_flush()
+            self._finish(error)
 
     def on_event(self, event: Event) -> None:
         """The service passes on each event of the call."""
@@ -190,6 +197,8 @@ class PeerCall:
     def _finish(self, error: CartdeckError | None) -> None:
         if self._error is None:
             self._error = error
+        if self.feeder is not None and self.feeder is not current_task():
+            self.feeder.cancel()  # its source may never give anything again
         for _, stream in self._streams.values():
             stream.end(error)
         for wanted in self._wanted.values():

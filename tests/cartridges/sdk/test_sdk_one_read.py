@@ -11,7 +11,7 @@ import pytest
 
 from cartdeck_protocol import wire
 from cartdeck_protocol.caps import build_manifest
-from cartdeck_protocol.errors import Code
+from cartdeck_protocol.errors import Code, failure
 from cartdeck_sdk.service import WORKERS
 
 SOURCE = Path(__file__).parents[2] / "data" / "cartridges" / "letters"
@@ -115,6 +115,24 @@ def test_a_stream_that_began_while_another_argument_came_is_read_when_that_is_th
     pages.close()
     connection.end(exchange)
     assert answer(letters, exchange) == ["l", 5, 5_000_000]
+
+
+@pytest.mark.parametrize(("fails", "code"), [("ValueError", Code.HANDLER_FAILED), ("EMPTY_INPUT", Code.EMPTY_INPUT)])
+def test_a_source_that_fails_is_the_end_of_the_peer_call_and_its_error(letters: Any, fails: str, code: Code) -> None:
+    arguments = {"pages": b"300", "label": b"1", "asynchronous": b"true", "fails": fails.encode()}
+    exchange = letters.connection.request('cap:in=media:void;out="media:json;receipt";send', arguments)
+    assert letters.terminal(exchange).error.code is code
+    assert any(isinstance(event, wire.CancelReceived) for event in letters.events)
+
+
+def test_a_source_is_left_when_the_peer_call_is_over(letters: Any) -> None:
+    arguments = {"pages": b"300", "label": b"1", "asynchronous": b"true", "fails": b"never"}
+    exchange = letters.connection.request('cap:in=media:void;out="media:json;receipt";send', arguments)
+    asked = letters.until(lambda event: isinstance(event, wire.StreamStarted))
+    letters.connection.fail(asked.exchange, failure(Code.BAD_ARGUMENT, "enough pages"))
+    assert letters.terminal(exchange).error.code is Code.BAD_ARGUMENT
+    assert answer(letters, letters.connection.request("cap:file", {"label": b"a"})) == ["a", 1, 0]
+    assert "never retrieved" not in letters.stderr()
 
 
 def test_a_blocking_handler_that_waits_for_a_thread_is_cancelled_at_once(letters: Any) -> None:

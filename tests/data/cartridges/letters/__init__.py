@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from cartdeck_protocol.errors import Code, failure
 from cartdeck_sdk import Cartridge, Output, Request, WorkerOutput
 
 cartridge = Cartridge("letters")
@@ -19,18 +20,24 @@ async def file(request: Request, output: Output) -> None:
     await output.write(json.dumps([label[:1], len(label), size]))
 
 
-@cartridge.handles("send", needs=("asynchronous",))
+@cartridge.handles("send", needs=("asynchronous", "fails"))
 async def send(request: Request, output: Output) -> None:
     pages: Any = b"p" * request["pages"]
     if request["asynchronous"]:
-        pages = _parts(pages)
+        pages = _parts(pages, request["fails"])
     arguments = {"pages": pages, "label": "l" * request["label"]}
     await output.write((await request.peer.call("cap:file", arguments).collect()).data)
 
 
-async def _parts(pages: bytes) -> AsyncIterator[bytes]:
+async def _parts(pages: bytes, fails: str) -> AsyncIterator[bytes]:
     for start in range(0, len(pages), 100_000):
         yield pages[start : start + 100_000]
+    if fails == "ValueError":
+        raise ValueError("a page is missing")
+    if fails == "EMPTY_INPUT":
+        raise failure(Code.EMPTY_INPUT, "a page is empty")
+    if fails == "never":
+        await asyncio.sleep(60)
 
 
 @cartridge.handles("shrug")
