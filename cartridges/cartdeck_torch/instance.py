@@ -5,6 +5,7 @@ It does not know caps. A request that gives up while it obtains or loads leaves 
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -174,6 +175,8 @@ def _settings(request: Request) -> LoadSettings:
 
 def _open_device(*, use_gpu: bool, threads: int) -> Device:
     """Runs on the worker's thread: the libraries are imported here, at the first load."""
+    # Files come through the models cartridge; nothing here asks a network. The hub's client reads this at its import.
+    os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         from cartdeck_torch.engine import torch_device  # noqa: PLC0415 - heavy: only when a model is loaded
     except (ImportError, OSError) as error:
@@ -182,6 +185,7 @@ def _open_device(*, use_gpu: bool, threads: int) -> Device:
             f"torch or transformers cannot be loaded ({error}); install them with: pip install 'cartdeck[torch]'",
             phase="load",
         ) from error
+    torch_device.settle()
     return torch_device.open_device(use_gpu=use_gpu, threads=threads)
 
 

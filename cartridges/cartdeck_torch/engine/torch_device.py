@@ -9,7 +9,6 @@ import gc
 import os
 from typing import Any
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # files come through the models cartridge; nothing here may ask a network
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -29,9 +28,13 @@ _HALF_ON_CPU = "float16 has no fast kernels on a CPU: float32 is used"
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 torch.set_grad_enabled(False)
-# The collector holds the interpreter for 0.2 s when it walks what these libraries made, which lives as long as we do.
-gc.collect()
-gc.freeze()
+
+
+def settle() -> None:
+    """For a process of its own: the collector holds the interpreter for 0.2 s when it walks what these libraries made,
+    which lives as long as the process; from now on it leaves that out."""
+    gc.collect()
+    gc.freeze()
 
 
 class TorchDevice:

@@ -132,6 +132,14 @@ def test_half_precision_becomes_single_on_a_cpu_and_it_is_said(make_encoder: Ber
     assert (kept.dtype, kept.notice) == ("bfloat16", None)
 
 
+def test_weights_of_a_type_that_is_not_computed_in_are_refused_by_its_name() -> None:
+    from cartdeck_torch.engine.torch_device import choose_dtype, open_device
+
+    with pytest.raises(CartdeckError, match="F8_E4M3") as caught:
+        choose_dtype("auto", "F8_E4M3", open_device(use_gpu=False, threads=1))
+    assert caught.value.code is Code.UNSUPPORTED
+
+
 def test_a_row_of_no_numbers_is_computed_alone_and_then_reported(embedder: Any) -> None:
     tokens, _ = embedder.encode(["a man", "the girl reads", "hi"], truncate="error")
     table = embedder.model.embeddings.word_embeddings.weight
