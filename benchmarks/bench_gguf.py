@@ -168,7 +168,7 @@ class Bench:
 
     async def eight_streams(self) -> None:
         """Eight streams at once beside one after the other, as a server with one lock around its model does it."""
-        tokens = 24 if self.is_quick else 64
+        tokens = 40 if self.is_quick else 64
         prompts = [f"{PROMPT} {number} people:" for number in range(8)]
         started, lasts = time.perf_counter(), list[float]()
         for prompt in prompts:
