@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from cartdeck.arguments import ArgumentStream, encode_element, open_file
 from cartdeck.link import Link
-from cartdeck.pulling import pull
+from cartdeck.pulling import Source
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Exchange, OutStream
 
@@ -78,8 +78,9 @@ class Feed:
                 await self._wait_for_room()
 
     async def _feed_iterator(self, iterator: Iterator[Any]) -> None:
+        source = Source(iterator)
         while True:
-            items, is_done = await pull(iterator)
+            items, is_done = await source.next_items()
             for item in items:
                 await self._put(item)
             if is_done:

@@ -18,6 +18,8 @@ _MOST_THREADS: Final = 64
 _BATCH_S: Final = 0.002
 """An iterator is asked for items for so long, then they are handed over: a slow source's items are sent one by one, a
 fast one's do not pay for a thread hop each."""
+_PATIENCE_S: Final = 0.01
+"""So long the first items wait for more of their batch: the next one may take a minute."""
 
 
 class _Threads:
@@ -52,39 +54,72 @@ class _Threads:
 _THREADS: Final = _Threads(_MOST_THREADS)
 
 
-async def pull(iterator: Iterator[Any]) -> tuple[list[Any], bool]:
-    """The next items, and whether that was all. Raises what the iterator raises, whatever it is."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[tuple[list[Any], bool, BaseException | None]] = loop.create_future()
-    context = contextvars.copy_context()
+class Source:
+    """One iterable that is asked for items in a thread, a batch at a time and never two at once."""
 
-    def job() -> None:
-        if answer.cancelled():  # whoever asked has left while this waited for a thread
-            return
-        outcome = context.run(_take, iterator)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, answer, outcome)
+    def __init__(self, iterator: Iterator[Any]) -> None:
+        self._iterator = iterator
+        self._lock = threading.Lock()
+        self._items: list[Any] = []
+        """What the thread got since the last hand-over."""
+        self._answer: asyncio.Future[_Outcome] | None = None
+        """What the thread is at work on; None while it is not."""
 
-    _THREADS.submit(job)
-    items, is_done, error = await answer
-    if error is not None:
-        raise error
-    return items, is_done
+    async def next_items(self) -> tuple[list[Any], bool]:
+        """The next items, at least one, and whether that was all. Raises what the iterator raises, whatever it is."""
+        loop = asyncio.get_running_loop()
+        answer = self._answer
+        if answer is None:
+            answer = self._answer = loop.create_future()
+            self._submit(loop, answer)
+            try:
+                await asyncio.wait((answer,), timeout=_PATIENCE_S)
+            except asyncio.CancelledError:
+                answer.cancel()
+                raise
+            if not answer.done() and (items := self._taken()):
+                return items, False  # they came at once, and the next one does not: it is still waited for
+        is_done, error = await answer
+        self._answer = None
+        if error is not None:
+            raise error
+        return self._taken(), is_done
+
+    def _submit(self, loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[_Outcome]") -> None:
+        context = contextvars.copy_context()
+
+        def job() -> None:
+            if answer.cancelled():  # whoever asked has left while this waited for a thread
+                return
+            outcome = context.run(self._take)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, answer, outcome)
+
+        _THREADS.submit(job)
+
+    def _taken(self) -> list[Any]:
+        with self._lock:
+            items, self._items = self._items, []
+        return items
+
+    def _take(self) -> "_Outcome":
+        until_s = monotonic() + _BATCH_S
+        try:
+            for item in self._iterator:
+                with self._lock:
+                    self._items.append(item)
+                if monotonic() >= until_s:
+                    return False, None
+        except BaseException as error:  # it is the caller's, and goes to the caller
+            self._taken()
+            return True, error
+        return True, None
 
 
-def _take(iterator: Iterator[Any]) -> tuple[list[Any], bool, BaseException | None]:
-    until_s = monotonic() + _BATCH_S
-    items: list[Any] = []
-    try:
-        for item in iterator:
-            items.append(item)
-            if monotonic() >= until_s:
-                return items, False, None
-    except BaseException as error:  # it is the caller's, and goes to the caller
-        return [], True, error
-    return items, True, None
+_Outcome = tuple[bool, BaseException | None]
+"""Whether the iterator is at its end, and what it raised."""
 
 
-def _settle(answer: asyncio.Future[Any], outcome: tuple[list[Any], bool, BaseException | None]) -> None:
+def _settle(answer: "asyncio.Future[_Outcome]", outcome: _Outcome) -> None:
     if not answer.done():
         answer.set_result(outcome)

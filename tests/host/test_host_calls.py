@@ -65,6 +65,25 @@ async def test_any_size_of_data_goes_there_and_back(engine: Engine, size: int) -
     assert result.data == data[:size]
 
 
+async def test_what_a_plain_iterable_gave_is_sent_while_it_blocks_for_the_next(engine: Engine) -> None:
+    go = threading.Event()
+
+    def source() -> Iterator[bytes]:
+        yield b"one "
+        yield b"two"
+        assert go.wait(10)
+        yield b" three"
+
+    seen = b""
+    async with engine.call("echo", {"data": source()}, timeout_s=15) as call:
+        async for event in call:
+            if isinstance(event, Data):
+                seen += event.value
+                if seen == b"one two":
+                    go.set()
+    assert seen == b"one two three"
+
+
 async def test_files_and_iterables_are_read_while_outputs_come(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(b"0123456789abcdef" * 200_000)
