@@ -30,6 +30,11 @@ _SHARED: Final = object()
 
 
 class MappedRun(StepRun):
+    __slots__ = (
+        "_at_once", "_delivered", "_failed", "_is_moving", "_is_over", "_is_plain", "_items", "_open_calls", "_results",
+        "_taken", "_workers",
+    )  # fmt: skip
+
     def __init__(self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], target: Flow | None) -> None:
         super().__init__(context, compiled, sources, target)
         self._taken = [
@@ -163,7 +168,8 @@ class MappedRun(StepRun):
             except CartdeckError as error:
                 result = self._lost(item, error)
             self.tally.item_ended(1.0)
-            self.show(item)
+            if self.context.telling.is_wanted:
+                self.show(item)
             return result
         by_source = dict(zip(self._items.sources, row, strict=True))
         inputs: Inputs = [(one, max(0, one.loops - 1), by_source.get(one, _SHARED)) for one in self._taken]

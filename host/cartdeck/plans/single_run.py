@@ -5,17 +5,20 @@ It does not know mapped steps.
 
 from typing import Any
 
-from cartdeck.events import Data
+from cartdeck.events import Data, End
 from cartdeck.plans.compiling import CompiledStep
 from cartdeck.plans.conformance import OutputCheck
 from cartdeck.plans.flow import Flow
-from cartdeck.plans.source_values import Taken, scalar, sequence
+from cartdeck.plans.source_values import Taken, scalar, sequence, short
+from cartdeck.plans.spool import NOTHING
 from cartdeck.plans.step_call import StepCall
 from cartdeck.plans.step_run import Context, StepRun
 from cartdeck_protocol.caps import ArgumentDefinition
 
 
 class SingleRun(StepRun):
+    __slots__ = ("_keeps", "_taken")
+
     def __init__(self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], target: Flow | None) -> None:
         super().__init__(context, compiled, sources, target)
         keeps = self.retry > 0 or context.kept is not None
@@ -68,15 +71,16 @@ class SingleRun(StepRun):
             saved.close()
 
     async def _arguments(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = dict(self.compiled.step.constants)
+        arguments: dict[str, Any] = {**self.compiled.step.constants}
         for argument, group in self._taken:
             if self._keeps:
                 for taken in group:
                     taken.reader.rewind()
             if argument.is_sequence:
                 arguments[argument.name] = await sequence(argument, group)
-            else:
-                arguments[argument.name] = await scalar(group[0])
+                continue
+            value = short(group[0])
+            arguments[argument.name] = await scalar(group[0]) if value is NOTHING else value
         return arguments
 
     async def _call(self) -> None:
@@ -101,7 +105,7 @@ class SingleRun(StepRun):
 
     async def _read(self, call: StepCall, arguments: dict[str, Any]) -> None:
         target, check = self.target, self._check(arguments)
-        while batch := await call.next_events():
+        while type((batch := await call.next_events())[0]) is not End:
             for event in batch:
                 if type(event) is Data and not event.output:
                     if check is not None:

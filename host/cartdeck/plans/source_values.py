@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cartdeck.plans.convert import Absent, as_item, as_value, can_stream
 from cartdeck.plans.flow import Flow
-from cartdeck.plans.spool import END, Reader
+from cartdeck.plans.spool import END, NOTHING, Reader
 from cartdeck.plans.step_run import Missing
 from cartdeck_protocol.caps import ArgumentDefinition
 
@@ -30,6 +30,14 @@ class Taken:
 
     def close(self) -> None:
         self.reader.close()
+
+
+def short(taken: Taken) -> Any:
+    """The value of a source that is there, in one piece; NOTHING for any other."""
+    flow = taken.flow
+    if flow.absent is None and flow.spool.is_ended and flow.spool.count == 1:
+        return as_value(taken.reader.take(), taken.argument)
+    return NOTHING
 
 
 async def scalar(taken: Taken, *, is_forked: bool = False) -> Any:

@@ -189,7 +189,8 @@ class Spool:
             self.spilled += 1
         self.count += 1
         self.put_bytes += cost
-        self._wake_readers()
+        for reader in self._readers:
+            reader.wake()
 
     @property
     def is_full(self) -> bool:
@@ -223,17 +224,14 @@ class Spool:
     def end(self) -> None:
         if not self.is_ended:
             self.is_ended = True
-            self._wake_readers()
+            for reader in self._readers:
+                reader.wake()
 
     def fail(self, error: CartdeckError) -> None:
         """There will be no more; readers get `error` behind what they have not read."""
         if not self.is_ended:
             self.error = error
             self.end()
-
-    def _wake_readers(self) -> None:
-        for reader in self._readers:
-            reader.wake()
 
     # -- for readers
 
@@ -256,8 +254,13 @@ class Spool:
 
     def left(self, reader: Reader) -> None:
         self._readers.remove(reader)
-        self._trim()
-        self.let_go()
+        if not self._readers and self._spill is None:
+            self._budget.used_bytes -= self._memory_bytes
+            self._memory, self._memory_bytes, self._memory_from = [], 0, self.count
+        else:
+            self._trim()
+        if self._room is not None:
+            self.let_go()
 
     def let_go(self) -> None:
         """The writer may go on, if it waits and there is room."""

@@ -66,6 +66,12 @@ class Missing(Exception):  # no error: it says that the step has nothing to work
 class StepRun(ABC):
     """A step that is run once. `execute` is the body of its task."""
 
+    __slots__ = (
+        "_began_at_s", "capacity", "cartridge", "compiled", "conformance", "context", "follower", "is_absentable",
+        "is_missed", "is_reused", "report", "retry", "sources", "stopped_by", "tally", "target", "task", "timeout_s",
+        "waits_for",
+    )  # fmt: skip
+
     def __init__(self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], target: Flow | None) -> None:
         self.context = context
         self.compiled = compiled

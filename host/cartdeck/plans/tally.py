@@ -28,6 +28,8 @@ class PlanTally:
 class StepTally:
     """One step: a single item, or as many as `set_count` says. Without a count nothing is known of a mapped step."""
 
+    __slots__ = ("_plan", "_stride", "_sum", "count", "done", "fraction")
+
     def __init__(self, plan: PlanTally, count: int | None) -> None:
         self._plan = plan
         self.count = count
