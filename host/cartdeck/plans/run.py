@@ -28,7 +28,7 @@ from cartdeck.plans.spool import Budget, Spool
 from cartdeck.plans.step_run import Context, StepRun
 from cartdeck.plans.tally import PlanTally
 from cartdeck.plans.telling import Telling
-from cartdeck.pulling import pull
+from cartdeck.pulling import Source
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 AT_ONCE: Final = 256
@@ -228,9 +228,9 @@ class PlanRun:
                 async for entry in cast("AsyncIterable[Any]", entries):
                     await self._put(flow, entry)
             else:
-                iterator, is_done = iter(entries), False
+                source, is_done = Source(iter(entries)), False
                 while not is_done:
-                    found, is_done = await pull(iterator)
+                    found, is_done = await source.next_items()
                     for entry in found:
                         await self._put(flow, entry)
         except asyncio.CancelledError:
