@@ -3,7 +3,7 @@
 It does not know what the work is. A repeat carries the last values: only the work itself can show an advance.
 """
 
-from asyncio import AbstractEventLoop, Future, wait
+from asyncio import AbstractEventLoop, CancelledError, Future, wait
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
@@ -84,8 +84,12 @@ async def run_reporting(
     reporter = _Reporter(runner.loop, sink, progress=progress, message=message, phase=phase)
     reporter.send()
     future = runner.run_in_worker(lambda: function(reporter))
-    while not future.done():
-        await wait((future,), timeout=runner.keepalive_s)
-        if not future.done():
-            reporter.send()
+    try:
+        while not future.done():
+            await wait((future,), timeout=runner.keepalive_s)
+            if not future.done():
+                reporter.send()
+    except CancelledError:
+        future.cancel()  # what waits for a thread is not begun any more; of what runs nobody wants to know the end
+        raise
     return future.result()

@@ -15,6 +15,7 @@ import pytest
 from cartdeck_protocol import wire
 from cartdeck_protocol.caps import Manifest
 from cartdeck_protocol.errors import Code
+from cartdeck_sdk.service import WORKERS
 
 Start = Callable[..., Any]
 
@@ -177,6 +178,17 @@ def test_a_cancel_right_behind_its_request_is_answered(start: Start, cap: str) -
     driver.connection.cancel(exchange, "at once")
     assert driver.terminal(exchange).error.code is Code.CANCELLED
     assert driver.call("cap:work", steps=1, seconds=0)[1] == b"1 steps done"
+
+
+def test_work_in_a_thread_that_is_cancelled_leaves_no_word_in_the_log_and_does_not_begin_later(start: Start) -> None:
+    driver = start()
+    works = [driver.connection.request("cap:work", {"steps": b"1000", "silent": b"true"}) for _ in range(WORKERS + 6)]
+    assert driver.call("cap:emit", count=1, size=1)[1] == b"\0"
+    for exchange in reversed(works):
+        driver.connection.cancel(exchange, "never mind")
+    assert {driver.terminal(exchange).error.code for exchange in works} == {Code.CANCELLED}
+    assert driver.call("cap:work", steps=2, seconds=0.05)[1] == b"2 steps done"
+    assert driver.stderr() == ""
 
 
 def test_a_peer_call_is_asked_of_the_host_and_its_progress_is_mapped(start: Start) -> None:
