@@ -50,8 +50,14 @@ class Cartridge:
 
     @property
     def missing_text(self) -> str:
-        """ "torch (bring it with: pip install 'cartdeck[torch]')" """
-        return ", ".join(f"{need.module} (bring it with: {need.install})" for need in self.missing)
+        """ "torch and transformers (bring them with: pip install 'cartdeck[torch]')" """
+        modules: dict[str, list[str]] = {}
+        for need in self.missing:
+            modules.setdefault(need.install, []).append(need.module)
+        return ", ".join(
+            f"{' and '.join(names)} (bring {'it' if len(names) == 1 else 'them'} with: {install})"
+            for install, names in modules.items()
+        )
 
 
 @dataclass(slots=True, frozen=True)

@@ -49,6 +49,22 @@ def test_without_a_command_the_help_is_shown() -> None:
     assert cartdeck() == cartdeck("--help")
 
 
+@pytest.mark.parametrize("group", ["plan", "config"])
+def test_a_group_without_a_command_shows_its_help(group: str) -> None:
+    assert cartdeck(group) == cartdeck(group, "--help")
+
+
+@pytest.mark.parametrize("command", [["pull"], ["verify"], ["embed"], ["plan", "run"]], ids=" ".join)
+def test_an_example_stays_in_one_line_of_a_narrow_terminal(command: list[str]) -> None:
+    example = next(line for line in cartdeck(*command, "--help", COLUMNS="40").splitlines() if "Example: " in line)
+    assert len(example) > 40
+
+
+def test_the_help_of_the_commands_is_not_cut_off() -> None:
+    for group in ([], ["plan"], ["config"], ["cartridges"]):
+        assert "..." not in cartdeck(*group, "--help", COLUMNS="80").split("Commands:")[1]
+
+
 def test_the_version_is_the_distributions() -> None:
     assert cartdeck("--version") == f"cartdeck {__version__}\n"
 

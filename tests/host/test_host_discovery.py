@@ -140,7 +140,8 @@ def test_a_cartridge_whose_library_is_missing_is_listed_with_the_command_that_br
 ) -> None:
     package = tmp_path / "site" / "lacking"
     package.mkdir(parents=True)
-    need = b'"requires": [{"module": "no_such_library", "install": "pip install no-such-library"}]'
+    need = b'"requires": [{"module": "no_such_library", "install": "pip install no-such-library"},'
+    need += b' {"module": "nor_this", "install": "pip install no-such-library"}]'
     text = MANIFEST.replace(b'"mine"', b'"lacking"').replace(b'"requires": []', need)
     (package / "manifest.json").write_bytes(text)
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n", "utf-8")
@@ -154,6 +155,6 @@ def test_a_cartridge_whose_library_is_missing_is_listed_with_the_command_that_br
     found = discover(quick())
     lacking = next(one for one in found.cartridges if one.name == "lacking")
     assert not lacking.is_available
-    assert lacking.missing_text == "no_such_library (bring it with: pip install no-such-library)"
+    assert lacking.missing_text == "no_such_library and nor_this (bring them with: pip install no-such-library)"
     absent = next(one for one in found.broken if one.origin == "the package not_there")
     assert absent.error.code is Code.CARTRIDGE_UNAVAILABLE

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cartdeck.events import Log, Progress
 
 REFRESH_S: Final = 0.1
+ECHO_WIDTH: Final = 2
+"""Columns of the `^C` that a terminal writes behind a bar: if it went on in the next line, the bar would stay."""
 
 ERASE_LINE: Final = b"\r\x1b[2K"
 ERASE_BELOW: Final = b"\x1b[J"
@@ -142,7 +144,7 @@ def render_bar(state: State, *, elapsed_s: float) -> bytes:
     from rich.table import Table
     from rich.text import Text
 
-    width = max(20, terminal_width() - 1)
+    width = max(20, terminal_width() - ECHO_WIDTH - 1)
     phase, percent, elapsed = state.phase or "starting", f"{state.fraction:4.0%}", f"{elapsed_s:.0f} s"
     left = width - sum(len(part) + 1 for part in (phase, percent, state.amount, elapsed))
     bar_width = max(4, min(24, left // 2))
@@ -150,7 +152,7 @@ def render_bar(state: State, *, elapsed_s: float) -> bytes:
         Text(phase, style="bold"),
         ProgressBar(total=1.0, completed=state.fraction, width=bar_width),
         Text(percent),
-        Text(harmless(state.message)[: max(0, left - bar_width - 1)], style="dim"),
+        Text(clipped(harmless(state.message), max(0, left - bar_width - 1)), style="dim"),
         Text(state.amount),
         Text(elapsed, style="dim"),
     ]
@@ -162,6 +164,11 @@ def render_bar(state: State, *, elapsed_s: float) -> bytes:
     with console.capture() as capture:
         console.print(grid, end="")
     return capture.get().replace("\n", "").rstrip().encode()
+
+
+def clipped(text: str, width: int) -> str:
+    """The beginning of the text, with a sign where more would follow: half a number must not pass for a whole one."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"[:width]
 
 
 def open_display(*, is_quiet: bool, is_verbose: bool) -> Display:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def caps(
     cap: Annotated[
-        str | None, typer.Argument(metavar="[CAP]", help="Explain this one: its URN or alias.", show_default=False)
+        str | None, typer.Argument(metavar="CAP", help="Explain this one: its URN or alias.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:

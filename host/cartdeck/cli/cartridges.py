@@ -41,10 +41,10 @@ def cartridges(context: typer.Context, as_json: AsJson = False) -> None:
     print_rows(["cartridge", "version", "state", "caps", "comes from"], rows)
 
 
-@app.command("reset")
+@app.command("reset", short_help="Let quarantined cartridges start again.")
 def reset(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The cartridge; all without a name.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="The cartridge; all without a name.", show_default=False)
     ] = None,
 ) -> None:
     """Let quarantined cartridges start again, in every engine of yours that runs.

@@ -21,7 +21,7 @@ Example: cartdeck chat --system "You are a helpful assistant." """
 
 
 def chat(
-    message: Annotated[str | None, typer.Argument(metavar="[MESSAGE]", help="The first message.")] = None,
+    message: Annotated[str | None, typer.Argument(metavar="MESSAGE", help="The first message.")] = None,
     system: opt.System = None,
     image: Annotated[
         list[Path] | None,

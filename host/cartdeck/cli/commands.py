@@ -48,18 +48,18 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("generate")(generate.generate)
 app.command("chat")(chat.chat)
-app.command("describe")(describe.describe)
-app.command("embed")(embed.embed)
-app.command("transcribe")(transcribe.transcribe)
-app.command("info")(info.info)
+app.command("describe", short_help="Say in words what images show.")(describe.describe)
+app.command("embed", short_help="Give a vector for each text.")(embed.embed)
+app.command("transcribe", short_help="Write down what is said in audio files.")(transcribe.transcribe)
+app.command("info", short_help="Say what a model's file says of itself.")(info.info)
 app.command("call")(call.call)
 app.command("pull")(pull.pull)
-app.command("models")(models.models)
+app.command("models", short_help="List the models that are kept here.")(models.models)
 app.command("verify")(models.verify)
-app.command("rm")(models.remove)
+app.command("rm", short_help="Remove a model that is kept here.")(models.remove)
 app.command("caps")(caps.caps)
-app.command("trace")(trace.trace)
-app.add_typer(cartridges.app, name="cartridges")
+app.command("trace", short_help="Print the frames that a trace holds.")(trace.trace)
+app.add_typer(cartridges.app, name="cartridges", short_help="List the cartridges, and what they lack.")
 app.add_typer(config.app, name="config")
 app.add_typer(plan.app, name="plan")
 
@@ -143,9 +143,13 @@ def _wrong_usage(error: Exception) -> CartdeckError:
         message += f". Near it: {', '.join(near)}"
     elif callable(described):
         message = str(described()).strip().rstrip(".")
+    message = message.replace("Value error, ", "")  # pydantic's word for what it was told by typer
+    if not near and type(error).__name__ == "NoSuchOption":
+        message += ". A text that begins with - stands at the end, after --"
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "cartdeck")
-    return failure(Code.BAD_ARGUMENT, f"{message}. `{command} --help` shows what there is.")
+    end = "" if message.endswith("?") else "."
+    return failure(Code.BAD_ARGUMENT, f"{message}{end} `{command} --help` shows what there is.")
 
 
 def _fault(error: Exception) -> CartdeckError:

@@ -14,10 +14,17 @@ if TYPE_CHECKING:
 
 CAP: Final = "cap:models-settings"
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Show the settings.")
+app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
-@app.command("show")
+@app.callback()
+def config(context: typer.Context) -> None:
+    """Show the settings."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("show", short_help="Show every setting as it is in force.")
 def show(as_json: AsJson = False) -> None:
     """Show every setting as it is in force, as the TOML that would give it.
 

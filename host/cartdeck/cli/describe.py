@@ -21,11 +21,12 @@ EXAMPLE = """Say in words what images show, or answer a question about each.
 The model must be one that sees: its projector is named, or lies beside it. Of several images each answer stands in a
 line of its own, after the file's name; with --json it is one record a line.
 
+\b
 Example: cartdeck describe photo.jpg --model ./model.gguf --projector ./mmproj-model.gguf --prompt "What is this?\""""
 
 
 def describe(
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files.")],
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="What is asked about each image.")
     ] = None,

@@ -21,7 +21,7 @@ NUMBERS_SHOWN = 4
 def embed(
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT...", help="Texts; a single - reads standard input, a text in each line."),
+        typer.Argument(metavar="TEXT", help="Texts; a single - reads standard input, a text in each line."),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", metavar="LINES", help="Take the texts from this file, one in each line.")
@@ -51,6 +51,7 @@ def embed(
 
     A terminal shows the beginning of each; else each vector is a JSON list in a line of its own.
 
+    \b
     Example: cartdeck embed "A man is eating food." "A man eats." --model ./all-minilm.gguf --json
     """
     from cartdeck.cli.asking import Ask, run_asking

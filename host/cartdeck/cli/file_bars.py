@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cartdeck.cli.bar import REFRESH_S, render_bar, terminal_width
+from cartdeck.cli.bar import ECHO_WIDTH, REFRESH_S, render_bar, terminal_width
 from cartdeck.cli.display import Display, State, harmless, harmless_lines, is_shown, log_line, size_text
 from cartdeck.cli.output import STDERR
 
@@ -104,7 +104,7 @@ def file_bar(path: str, work: float, total: float | None) -> bytes:
     """The bar of one file as one line of the terminal's width; the end of a long path is what tells files apart."""
     state = State(phase="download", fraction=work / total if total else 0.0, work=work, total=total)
     amount = state.amount
-    width = max(20, terminal_width() - 1)
+    width = max(20, terminal_width() - ECHO_WIDTH - 1)
     name_width = max(8, width - len(amount) - 34)
     name = harmless(path)
     name = name if len(name) <= name_width else "…" + name[1 - name_width :]

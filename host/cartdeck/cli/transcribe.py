@@ -21,6 +21,7 @@ EXAMPLE = """Write down what is said in audio files, or translate it into Englis
 The model must be one made for speech (Whisper). Of several files each text follows its file's name; with --json it is
 one record a line.
 
+\b
 Example: cartdeck transcribe talk.flac --model ./whisper-base --format srt > talk.srt"""
 
 
@@ -34,7 +35,7 @@ class Format(StrEnum):
 
 
 def transcribe(
-    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO...", help="Audio files: wav, flac, ogg, mp3, aiff.")],
+    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO", help="Audio files: wav, flac, ogg, mp3, aiff.")],
     model: opt.Model = None,
     language: Annotated[
         str | None, typer.Option("--language", metavar="CODE", help="What is spoken (en, de); else it is found.")

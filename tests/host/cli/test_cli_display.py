@@ -2,6 +2,7 @@
 
 import pytest
 
+from cartdeck.cli.bar import clipped
 from cartdeck.cli.display import PlainLines, State, harmless, is_shown
 from cartdeck.events import Log, Progress
 
@@ -65,3 +66,9 @@ def test_the_lines_of_a_traceback_stay_lines(capsys: pytest.CaptureFixture[str])
 
 def test_a_message_is_one_harmless_line() -> None:
     assert harmless("a\nb\r\x07c") == "a b\ufffdc"
+
+
+def test_a_text_that_is_cut_off_shows_it() -> None:
+    assert clipped("Generating: 0 of 400 tokens", 20) == "Generating: 0 of 40…"
+    assert clipped("Reading", 7) == "Reading"
+    assert clipped("Reading", 0) == ""
