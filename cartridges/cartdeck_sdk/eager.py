@@ -5,7 +5,7 @@ which is a system call and a tenth of a lone call's cost.
 """
 
 import sys
-from asyncio import AbstractEventLoop, Task
+from asyncio import AbstractEventLoop, Handle, Task
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
@@ -15,12 +15,18 @@ def start_at_once(loop: AbstractEventLoop, coroutine: Coroutine[Any, Any, None])
     """A task of the running `loop`, already at its first wait or its end. Call it outside of any task."""
     if sys.version_info >= (3, 12):
         return Task(coroutine, loop=loop, name="call", eager_start=True)
-    # Before 3.12 a task asks its loop for the first step as it is made: that one request is taken here.
-    steps: list[tuple[Callable[[], None], Context]] = []
+    # Before 3.12 a task asks its loop for the first step as it is made: that one request is taken here. Others may come
+    # in between, of what the collector happens to end just then.
+    steps: list[tuple[Callable[..., object], Context]] = []
     taking: Any = loop
+    call_soon = loop.call_soon
 
-    def take(step: Callable[[], None], *, context: Context) -> None:
-        steps.append((step, context))
+    def take(callback: Callable[..., object], *arguments: Any, context: Context | None = None) -> Handle | None:
+        owner = getattr(callback, "__self__", None)
+        if context is not None and isinstance(owner, Task) and owner.get_coro() is coroutine:
+            steps.append((callback, context))
+            return None
+        return call_soon(callback, *arguments, context=context)
 
     taking.call_soon = take
     try:

@@ -54,6 +54,36 @@ def test_what_waits_goes_on_as_any_task():
     asyncio.run(run())
 
 
+class _Busy(asyncio.SelectorEventLoop):
+    """It is asked for something else while a task is made, as by a finalizer that the collector runs just then."""
+
+    said: list[str] | None = None
+
+    def get_debug(self) -> bool:
+        if self.said is not None:
+            said, self.said = self.said, None
+            self.call_soon(said.append, "another")
+        return super().get_debug()
+
+
+def test_what_is_asked_of_the_loop_while_the_task_is_made_is_done_too():
+    said: list[str] = []
+    loop = _Busy()
+
+    def start() -> None:
+        loop.said = said
+        start_at_once(loop, _steps(said, None))
+        said.append("started")
+        loop.call_soon(loop.stop)
+
+    loop.call_soon(start)
+    loop.call_later(2, loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert [one for one in said if one != "another"] == ["outside", "call", "started"]
+    assert "another" in said
+
+
 def test_the_loop_takes_callbacks_as_before():
     async def fail() -> None:
         raise ValueError("in the first step")
