@@ -221,7 +221,8 @@ def load_settings(path: Path | None = None) -> Settings:
             raise failure(Code.FILE_NOT_FOUND, f"There is no configuration file at {path}.") from None
         return Settings()
     except (OSError, ValueError, RecursionError) as error:  # no TOML, or a number or a nesting without end
-        raise failure(Code.BAD_ARGUMENT, f"The configuration file {path} cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise failure(Code.BAD_ARGUMENT, f"The configuration file {path} cannot be read: {reason}") from None
     return parse_settings(table, origin=str(path))
 
 

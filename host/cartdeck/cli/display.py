@@ -84,7 +84,8 @@ class State:
 COUNTED: Final = re.compile(r"\d of \d")
 BYTE_PHASES: Final = frozenset({"obtain", "download", "unpack", "verify", "load"})
 """Phases whose work is counted in bytes: the wire carries the number alone."""
-TOKEN_PHASES: Final = frozenset({"prompt", "inference"})
+TOKEN_PHASES: Final = frozenset({"prompt"})
+"""In `inference` there may be texts, images or seconds of speech as well: its messages say what is counted."""
 
 
 def megabytes(size_bytes: float) -> str:

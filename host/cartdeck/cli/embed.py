@@ -12,7 +12,7 @@ import typer
 
 from cartdeck.cli import text_options as opt
 from cartdeck.cli.options import AsJson, Force, Quiet, Timeout, Verbose
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 CAP = "cap:embed-text"
 NUMBERS_SHOWN = 4
@@ -65,7 +65,10 @@ def embed(
     arguments |= {"texts": wanted, "normalize": normalize}
 
     async def work(ask: Ask) -> None:
-        result = await ask(CAP, arguments)
+        try:
+            result = await ask(CAP, arguments)
+        except CartdeckError as error:
+            raise error if model is not None or error.code is not Code.BAD_MODEL_FILE else _default_unread() from None
         if out is not None:
             write_vectors(out, result.items, is_forced=force)
             return
@@ -95,6 +98,13 @@ def beginning_of(vector: list[float]) -> str:
     """A vector as a person sees it."""
     shown = ", ".join(f"{number:.4f}" for number in vector[:NUMBERS_SHOWN])
     return f"[{shown}, … {len(vector)} numbers]"
+
+
+def _default_unread() -> CartdeckError:
+    """What is said where the cartridge that reads the default model is not there."""
+    message = "The model that is used without --model is in safetensors files, which the cartridge torch reads"
+    remedy = "name a GGUF model with --model, or install what `cartdeck cartridges` says that torch lacks"
+    return failure(Code.CARTRIDGE_UNAVAILABLE, f"{message}; {remedy}.", argument="--model")
 
 
 def _texts(texts: list[str] | None, file: Path | None) -> list[str]:

@@ -115,13 +115,18 @@ async def is_agreed(question: str) -> bool:
     import anyio.to_thread
 
     from cartdeck.cli.display import harmless_lines
+    from cartdeck.cli.output import STANDARD_LINE
 
     def read() -> str:
         sys.stderr.write(harmless_lines(question))
         sys.stderr.flush()
         return sys.stdin.readline()
 
+    STANDARD_LINE.follow(question.encode())  # the line that the answer will end: a signal may come instead of it
     answer = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+    STANDARD_LINE.was_ended()
+    if not answer:
+        sys.stderr.write("\n")
     return answer.strip().lower() in ("y", "yes")
 
 

@@ -164,14 +164,14 @@ def run(
 
 @app.command(short_help="List the chains of caps between two kinds of data.")
 def find(
-    source: Annotated[str, typer.Option("--from", metavar="MEDIA", help="What there is, such as media:audio.")],
+    source: Annotated[str, typer.Option("--from", metavar="MEDIA", help="What there is, such as media:image.")],
     target: Annotated[str, typer.Option("--to", metavar="MEDIA", help="What is wanted, such as media:embedding.")],
     most: Annotated[int, typer.Option("--most", metavar="N", help="List so many chains at most.", min=1)] = 10,
     as_json: AsJson = False,
 ) -> None:
     """List the chains of installed caps that lead from one kind of data to another, best first. Nothing is run.
 
-    Example: cartdeck plan find --from media:audio --to media:embedding
+    Example: cartdeck plan find --from media:image --to media:embedding
     """
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.render import json_line
@@ -196,7 +196,7 @@ def find(
         print_text(json_line({"chains": records}))
         return
     if not chains:
-        message = f"No chain of the installed caps leads from {ends[0]} to {ends[1]}."
+        message = f"No chain of installed caps that need nothing but their input leads from {ends[0]} to {ends[1]}."
         raise failure(Code.NO_SUCH_CAP, message)
     rows = [
         [" -> ".join(one.definition.alias for one in c.routes), " -> ".join(one.cartridge.name for one in c.routes)]

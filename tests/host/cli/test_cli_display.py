@@ -17,7 +17,8 @@ def progress(phase: str | None, message: str, **numbers: float | None) -> Progre
     [
         (progress("download", "x.gguf", work=5e7, total=1e8), "50.0/100.0 MB"),
         (progress("download", "x.gguf", work=5e7), "50.0 MB"),
-        (progress("inference", "generating", work=31, total=48), "31/48 tokens"),
+        (progress("prompt", "Reading the prompt", work=31, total=48), "31/48 tokens"),
+        (progress("inference", "Embedding texts", work=3, total=4), "3/4"),
         (progress("working", "step", work=3, total=4), "3/4"),
         (progress("inference", "Generating: 31 of 48 tokens", work=31, total=48), ""),
         (progress("working", "step"), ""),
