@@ -117,6 +117,7 @@ def test_two_ctrl_c_at_the_prompt_end_the_dialogue() -> None:
         terminal.type("\x03")
         terminal.wait_for("another Ctrl-C")
         terminal.type("\x03")
+        terminal.wait_for("> ^C\r\nerror: ")
         assert terminal.end() == 130
 
 

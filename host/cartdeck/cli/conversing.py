@@ -86,6 +86,8 @@ class Conversation:
             self._lead("\n" + TWICE + PROMPT)
         else:
             self._ended_by = number
+            if self._answering is None:
+                self._lead("\n")  # the prompt is left as it stands
             scope.cancel()
 
     async def _converse(self, engine: Engine) -> None:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cartdeck.cli.bar import terminal_width
+from cartdeck.cli.bar import ECHO_WIDTH, terminal_width
 from cartdeck.cli.display import TOKEN_PHASES, harmless, is_shown
 from cartdeck.cli.json_log import JsonLog, json_log
 from cartdeck.cli.output import STDERR
@@ -174,11 +174,14 @@ class LiveTree:
             self._console.print(harmless(text), markup=False, highlight=False)
 
     def _draw(self) -> None:
+        from rich.constrain import Constrain
+
         self._drawn_at = time.monotonic()
         if self._live is not None and self._console is not None:
             most = max(4, self._console.height - _OTHER_LINES)
             elapsed_s = self._drawn_at - self._started_at
-            self._live.update(render_tree(self._rows, self._overall, elapsed_s=elapsed_s, most=most), refresh=True)
+            tree = render_tree(self._rows, self._overall, elapsed_s=elapsed_s, most=most)
+            self._live.update(Constrain(tree, max(20, terminal_width() - ECHO_WIDTH - 1)), refresh=True)
 
 
 def render_tree(rows: dict[str, Row], overall: float, *, elapsed_s: float, most: int) -> "Table":
