@@ -60,8 +60,8 @@ class Context:
         self.flag = AbortFlag()
         """Set from any thread, it gives up a running `compute`; cleared by whoever computes."""
         params = NATIVE.llama_context_default_params()
-        params.n_ctx = context_size
-        params.n_batch = params.n_ubatch = min(BATCH_TOKENS, context_size)
+        params.n_ctx = max(context_size, self.sequences)  # with fewer the engine ends the process
+        params.n_batch = params.n_ubatch = min(BATCH_TOKENS, params.n_ctx)
         params.n_seq_max = self.sequences
         params.kv_unified = True
         params.n_threads = params.n_threads_batch = threads

@@ -173,6 +173,17 @@ def test_more_tokens_than_fit_are_cut_to_what_fits(real_model: Path, open_model:
     assert {piece.finish_reason for piece in pieces_of(generation)} <= {None, "length", "stop"}
 
 
+@pytest.mark.parametrize("context_size", [8, 63])
+def test_a_context_of_fewer_tokens_than_texts_may_run_holds_a_text(
+    real_model: Path, open_model: Open, context_size: int
+) -> None:
+    batcher = Batcher(open_model(real_model, context_size=context_size))
+    generation = asked(batcher, "Hello", max_tokens=100)
+    run(batcher)
+    assert generation.prompt_tokens + generation.completion_tokens <= context_size
+    assert [piece.finish_reason for piece in pieces_of(generation)][-1] in ("length", "stop")
+
+
 def test_one_of_many_is_cancelled_and_the_others_do_not_notice(
     real_model: Path, open_model: Open, make_text: MakeText
 ) -> None:
