@@ -122,3 +122,18 @@ def test_generate_has_an_option_for_every_argument_of_its_cap() -> None:
     offered = set(re.findall(r"--[a-z-]+", cartdeck("generate", "--help")))
     arguments = load_shared_definition("generate-text").arguments.values()
     assert {f"--{argument.name}" for argument in arguments if not argument.is_main} <= offered
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["genrate"], "Did you mean 'generate'? `cartdeck --help`"),
+        (["generate", "-5 degrees"], "A text that begins with - stands at the end, after --."),
+        (["-v"], "No such option: -v. `cartdeck --help`"),
+        (["transcribe", "x.wav", "--format", "doc"], "'--format': 'doc' is not one of"),
+    ],
+)
+def test_what_is_misspelt_is_answered_with_what_to_write(arguments: list[str], said: str) -> None:
+    done = subprocess.run([CARTDECK, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())

@@ -262,6 +262,16 @@ def test_on_a_terminal_each_file_has_a_bar_and_all_together_one(desk: Desk) -> N
     assert "snapshots" in "".join(terminal.lines[3:])
 
 
+def test_what_a_terminal_echoes_of_ctrl_c_leaves_no_bar_behind(desk: Desk) -> None:
+    desk.hub.add({"m.safetensors": load_fake_hub().File(os.urandom(2 * MIB), rate_bytes_s=2e5)})
+    terminal = Terminal(desk, "pull", "owner/name", "--include", "*")
+    terminal.until(" MB")
+    terminal.stream.feed(b"^C")  # as the terminal does, at the end of the bar
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert not any("download" in line for line in terminal.lines), terminal.lines
+
+
 def test_rm_on_a_terminal_asks_and_only_a_yes_removes(desk: Desk) -> None:
     desk.hub.add({"m.gguf": gguf(MIB)})
     desk.run("pull", "hf:owner/name")

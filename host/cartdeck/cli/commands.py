@@ -144,9 +144,10 @@ def _wrong_usage(error: Exception) -> CartdeckError:
     elif callable(described):
         message = str(described()).strip().rstrip(".")
     message = message.replace("Value error, ", "")  # pydantic's word for what it was told by typer
-    if not near and type(error).__name__ == "NoSuchOption":
-        message += ". A text that begins with - stands at the end, after --"
     context = getattr(error, "ctx", None)
+    is_group = hasattr(getattr(context, "command", None), "commands")
+    if not near and type(error).__name__ == "NoSuchOption" and not is_group:
+        message += ". A text that begins with - stands at the end, after --"
     command = getattr(context, "command_path", "cartdeck")
     end = "" if message.endswith("?") else "."
     return failure(Code.BAD_ARGUMENT, f"{message}{end} `{command} --help` shows what there is.")
