@@ -70,6 +70,11 @@ def test_json_prints_the_records_that_were_asked_for(traced: Path) -> None:
     assert len(elsewhere.stdout.splitlines()) == 1
 
 
+def test_that_nothing_was_found_is_said_beside_the_records(traced: Path) -> None:
+    assert "no such frame" in cartdeck("trace", str(traced), "--request", "999").stderr
+    assert cartdeck("trace", str(traced), "--session", "echo").stderr == ""
+
+
 def test_chunks_in_a_row_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     done = cartdeck("call", "emit", "--arg", "size=2000000", "--quiet", "--out", str(tmp_path / "out"), trace=path)

@@ -22,9 +22,9 @@ ARGUMENTS = {"prompt": PROMPT, "max-tokens": 64, "temperature": 0, "repeat-penal
 INTRODUCTION = """\
 cartdeck: a language model answers through three processes.
 
-  host    this command: starts the other two, routes their calls and keeps the limits
+  host    this command: starts the other two, routes their calls, keeps limits
   gguf    loads the model with llama.cpp and generates
-  models  obtains the model's file: gguf asks for it by a peer call through the host
+  models  obtains the model's file: gguf asks for it, through the host
 
 The first run fetches the model (about 100 MB); later ones find it on the disk.
 

@@ -4,6 +4,7 @@ It does not know how a trace is made, nor how a record looks as a line.
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -44,6 +45,8 @@ def trace(
     sequence = Sequence()
     sequence.measure(filter(is_wanted, _records(file)))
     _print(sequence.lines(filter(is_wanted, _records(file))))
+    if not any("session" in one for one in filter(is_wanted, _records(file))):
+        print("There is no such frame in it.", file=sys.stderr)
 
 
 def _is_of(record: dict[str, Any], *, request: int | None, session: str | None) -> bool:
