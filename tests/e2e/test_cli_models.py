@@ -272,6 +272,15 @@ def test_what_a_terminal_echoes_of_ctrl_c_leaves_no_bar_behind(desk: Desk) -> No
     assert not any("download" in line for line in terminal.lines), terminal.lines
 
 
+def test_what_a_terminal_echoes_of_ctrl_c_does_not_stand_before_the_error(desk: Desk) -> None:
+    terminal = Terminal(desk, "call", "work", "--arg", "steps=1000")
+    terminal.until("working")
+    terminal.stream.feed(b"^C")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert terminal.lines == ["error: A signal cancelled the call. [CANCELLED]"]
+
+
 def test_rm_on_a_terminal_asks_and_only_a_yes_removes(desk: Desk) -> None:
     desk.hub.add({"m.gguf": gguf(MIB)})
     desk.run("pull", "hf:owner/name")

@@ -129,9 +129,15 @@ def _end_with(error: CartdeckError, status: ExitCode, *, as_json: bool) -> ExitC
         if (log := json_log()) is not None:
             log.write("error", error.message, **error_record(error, status))
         else:
-            sys.stderr.write(STANDARD_LINE.leave() + error_text(error))
+            sys.stderr.write(STANDARD_LINE.leave() + _without_echo(error) + error_text(error))
             sys.stderr.flush()
     return status
+
+
+def _without_echo(error: CartdeckError) -> str:
+    """What erases the `^C` that a terminal has written where the error is to begin."""
+    is_echoed = error.code is Code.CANCELLED and os.isatty(2) and os.environ.get("TERM", "dumb") != "dumb"
+    return "\x1b[2K\x1b[G" if is_echoed else ""
 
 
 def _wrong_usage(error: Exception) -> CartdeckError:
