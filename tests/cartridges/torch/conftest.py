@@ -57,10 +57,10 @@ def write_tokenizer(folder: Path, words: tuple[str, ...] = WORDS) -> int:
     return len(vocabulary)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def with_engine() -> Iterator[Callable[[Callable[[Engine], Awaitable[Any]]], Any]]:
-    """`with_engine(use)` is what `use(engine)` gives, on an engine that all tests here share: a process imports torch
-    for seconds, and each model is one process."""
+    """`with_engine(use)` is what `use(engine)` gives, on an engine that the tests of a file share: a process imports
+    torch for seconds, and each model is one process. It is gone behind the file: other tests count processes."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="engine-loop", daemon=True)
     thread.start()
