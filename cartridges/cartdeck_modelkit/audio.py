@@ -56,7 +56,8 @@ def decode_audio(data: bytes, *, rate_hz: int, argument: str = "audio") -> Audio
         raise
     except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
         start = data[:12].hex(" ")
-        raise _bad(f"it cannot be read ({error}; its bytes begin with {start})", argument) from None
+        reason = str(getattr(error, "error_string", error)).strip().rstrip(".")  # without the object that was opened
+        raise _bad(f"it cannot be read ({reason}; its bytes begin with {start})", argument) from None
 
 
 def _read(file: Any, rate_hz: int, argument: str) -> Audio:
