@@ -1,6 +1,5 @@
 """The cache: others read what we fetched, we read what others fetched, and what is here is not asked for."""
 
-import json
 import os
 import random
 import socket
@@ -158,16 +157,22 @@ def test_wrong_content_at_a_pinned_commit_is_fetched_anew_too(desk, hub, reposit
     assert desk.obtain(f"hf:owner/name@{commit}:model.onnx").path.read_bytes() == LARGE
 
 
-def test_transformers_loads_what_we_fetched_without_the_network(desk, hub, turn_network_off) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 3, "n_embd": 8, "n_head": 2}
-    hub.add({**FILES, "config.json": json.dumps(config).encode()})
+def test_transformers_loads_what_we_fetched_without_the_network(desk, hub, turn_network_off, tmp_path) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.set_num_threads(1)
+    config = transformers.AutoConfig.for_model("gpt2", n_layer=1, n_embd=8, n_head=2, vocab_size=16)
+    made = transformers.AutoModelForCausalLM.from_config(config)
+    made.save_pretrained(tmp_path / "made")
+    hub.add({path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()})
     found = desk.obtain("owner/name")
     tried = turn_network_off()
-    cache = desk.settings.hub_cache_dir
+    loads = transformers.AutoModelForCausalLM.from_pretrained
 
-    assert transformers.AutoConfig.from_pretrained(found.path, local_files_only=True).n_layer == 3
-    assert transformers.AutoConfig.from_pretrained("owner/name", cache_dir=cache, local_files_only=True).n_layer == 3
+    for loaded in (
+        loads(found.path, local_files_only=True, use_safetensors=True),
+        loads("owner/name", cache_dir=desk.settings.hub_cache_dir, local_files_only=True, use_safetensors=True),
+    ):
+        assert all(torch.equal(one, other) for one, other in zip(made.parameters(), loaded.parameters(), strict=True))
     assert tried == []
 
 
