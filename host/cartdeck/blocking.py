@@ -110,14 +110,14 @@ class BlockingEngine:
 
     def on_loop(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a plain function on the engine's loop."""
-        return self._hand_over(function, *arguments).result()
+        return _result(self._hand_over(function, *arguments))
 
     def wait_for(self, function: Callable[[], Awaitable[T]]) -> T:
         """Run a coroutine function on the engine's loop and wait. A KeyboardInterrupt here cancels it there, so that
         a Ctrl-C leaves nothing behind that still waits."""
         future = self._hand_over(function)
         try:
-            return future.result()
+            return _result(future)
         except BaseException:
             if not future.done():
                 future.cancel()
@@ -174,6 +174,19 @@ class BlockingEngine:
         """As `Engine.broken`."""
         return self.on_loop(self._engine.broken)
 
+
+def _result(future: "Future[T]") -> T:
+    """What the loop answers, however long it takes. The wait is taken in slices: a signal that comes between Python's
+    last look for one and the lock's own wait is seen only when that wait ends."""
+    while True:
+        try:
+            return future.result(_SLICE_S)
+        except TimeoutError:
+            if future.done():  # raised on the loop, not by the wait
+                raise
+
+
+_SLICE_S: Final = 0.25
 
 _OPEN: Final[WeakSet[BlockingEngine]] = WeakSet()
 """Engines that somebody may forget to close."""

@@ -41,6 +41,10 @@ relay.argument = ""
 """
 
 
+def is_idle(engine: Engine) -> bool:
+    return all(session.open_requests == 0 for one in engine.cartridges() for session in one.sessions)
+
+
 async def cancelled_after(engine: Engine, delay_s: float) -> list[Any]:
     events: list[Any] = []
     async with PlanRun(engine, BUSY) as run:
@@ -53,7 +57,7 @@ async def cancelled_after(engine: Engine, delay_s: float) -> list[Any]:
     return events
 
 
-async def test_a_cancel_reaches_every_step_and_its_peers(engine: Engine) -> None:
+async def test_a_cancel_reaches_every_step_and_its_peers(engine: Engine, wait_until: Callable[..., Any]) -> None:
     async with PlanRun(engine, BUSY) as run:
         seen: set[str] = set()
         while "work" not in seen or "relay" not in seen:
@@ -66,7 +70,7 @@ async def test_a_cancel_reaches_every_step_and_its_peers(engine: Engine) -> None
         states = {name: report.state for name, report in run.report.steps.items()}
     assert states["work"] is states["relay"] is StepState.CANCELLED
     assert all(state.is_final for state in states.values())
-    assert all(session.open_requests == 0 for one in engine.cartridges() for session in one.sessions)
+    await wait_until(lambda: is_idle(engine))
 
 
 @pytest.mark.timeout(600)
@@ -84,7 +88,7 @@ async def test_at_any_time_it_leaves_no_call_no_task_and_no_file(
         assert [type(event) for event in events].count(PlanEnded) == 1
         assert isinstance(events[-1], PlanEnded)
     gc.collect()
-    assert all(session.open_requests == 0 for one in engine.cartridges() for session in one.sessions)
+    await wait_until(lambda: is_idle(engine))  # the plan is told at once, each cartridge ends its request a turn later
     await wait_until(lambda: len(asyncio.all_tasks()) <= tasks)  # those that fed arguments end a turn later
     assert open_files() <= before
 
