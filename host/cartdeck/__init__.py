@@ -13,7 +13,7 @@ if sys.platform == "win32":
 
 if TYPE_CHECKING:
     from cartdeck.blocking import BlockingCall, BlockingEngine, open
-    from cartdeck.call import Call
+    from cartdeck.calls.call import Call
     from cartdeck.engine import Engine
     from cartdeck.events import Data, End, Log, Progress, Result
     from cartdeck.settings import Settings, config_path, load_settings
@@ -25,7 +25,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "BlockingCall": "cartdeck.blocking",
     "BlockingEngine": "cartdeck.blocking",
-    "Call": "cartdeck.call",
+    "Call": "cartdeck.calls.call",
     "CartdeckError": "cartdeck_protocol.errors",
     "Code": "cartdeck_protocol.errors",
     "Data": "cartdeck.events",

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from cartdeck.call import Call
+from cartdeck.calls.call import Call
 from cartdeck.discovery import BrokenCartridge
 from cartdeck.engine import Engine
 from cartdeck.events import Event, Result

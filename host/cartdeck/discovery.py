@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import platformdirs
 
 from cartdeck.environment import child_environment, new_session_mark
-from cartdeck.process import sdk_command, tied_to_host
+from cartdeck.sessions.process import sdk_command, tied_to_host
 from cartdeck.settings import Settings
 from cartdeck_protocol.caps import Manifest, Requirement
 from cartdeck_protocol.errors import CartdeckError, Code, failure

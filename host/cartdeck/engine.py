@@ -10,30 +10,30 @@ from typing import Any, Self
 
 import anyio.to_thread
 
-from cartdeck.arguments import Prepared, prepare_instance
-from cartdeck.backlog import Backlog
-from cartdeck.call import Call
-from cartdeck.channel import Line
-from cartdeck.clock import Clock
+from cartdeck.calls.arguments import Prepared, prepare_instance
+from cartdeck.calls.backlog import Backlog
+from cartdeck.calls.call import Call
+from cartdeck.calls.given import checked_arguments, checked_timeout
+from cartdeck.calls.intake import KEEP_ALL
+from cartdeck.calls.window import Reserve
 from cartdeck.discovery import BrokenCartridge, Discovery, discover
 from cartdeck.events import Result
-from cartdeck.forward import Forward, parent_of
-from cartdeck.given import checked_arguments, checked_timeout
-from cartdeck.intake import KEEP_ALL
-from cartdeck.memory_ask import is_ask
-from cartdeck.policy import SessionKey
-from cartdeck.pool import Pool
+from cartdeck.peers.forward import Forward, parent_of
+from cartdeck.peers.memory_ask import is_ask
+from cartdeck.pool.policy import SessionKey
+from cartdeck.pool.pool import Pool
+from cartdeck.pool.reset_mark import ALL, ResetMarks
+from cartdeck.pool.visit import Visit
 from cartdeck.request import Request
-from cartdeck.reset_mark import ALL, ResetMarks
 from cartdeck.router import Route, Router
-from cartdeck.session import Session
+from cartdeck.sessions.channel import Line
+from cartdeck.sessions.clock import Clock
+from cartdeck.sessions.session import Session
+from cartdeck.sessions.tap import Tap
+from cartdeck.sessions.trace import Trace, open_trace
 from cartdeck.settings import Settings, load_settings
 from cartdeck.stats import EngineStats
 from cartdeck.status import CapEntry, CartridgeStatus
-from cartdeck.tap import Tap
-from cartdeck.trace import Trace, open_trace
-from cartdeck.visit import Visit
-from cartdeck.window import Reserve
 from cartdeck_protocol.caps import UNIVERSAL_CAPS
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Connection, RequestReceived

@@ -8,9 +8,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
-from cartdeck.arguments import Prepared
-from cartdeck.link import Link
-from cartdeck.policy import SessionKey
+from cartdeck.calls.arguments import Prepared
+from cartdeck.peers.link import Link
+from cartdeck.pool.policy import SessionKey
 from cartdeck.router import Route
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import Exchange, InStream, Logged

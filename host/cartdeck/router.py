@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
+from cartdeck.calls.instance import InstanceForm, instance_forms
 from cartdeck.discovery import Cartridge
-from cartdeck.instance import InstanceForm, instance_forms
 from cartdeck.near import near_names
 from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, CapUrn, UrnError, ValueKind, closeness
 from cartdeck_protocol.caps.argument import kind_of

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cartdeck.machine_memory import total_memory_bytes
+from cartdeck.pool.machine_memory import total_memory_bytes
 from cartdeck_protocol.errors import Code, failure
 
 CONFIG_VARIABLE: Final = "CARTDECK_CONFIG"

@@ -6,7 +6,7 @@ It does not know where they are counted. Plain values; `to_plain()` gives what J
 from dataclasses import dataclass, fields
 from typing import Any
 
-from cartdeck.policy import SessionKey
+from cartdeck.pool.policy import SessionKey
 from cartdeck_protocol.errors import CartdeckError, from_wire
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cartdeck.discovery import Cartridge
-from cartdeck.policy import SessionKey
+from cartdeck.pool.policy import SessionKey
 from cartdeck_protocol.caps import CapDefinition
 from cartdeck_protocol.errors import CartdeckError
 

@@ -7,13 +7,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from cartdeck.arguments import Prepared
-from cartdeck.backlog import Backlog
-from cartdeck.clock import Clock
+from cartdeck.calls.arguments import Prepared
+from cartdeck.calls.backlog import Backlog
+from cartdeck.calls.window import Reserve
 from cartdeck.request import Request
 from cartdeck.router import Route, Router
+from cartdeck.sessions.clock import Clock
 from cartdeck.settings import Settings
-from cartdeck.window import Reserve
 
 
 class Switch(Protocol):

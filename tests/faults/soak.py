@@ -29,7 +29,7 @@ from mix import WIRE, Mix
 
 from cartdeck import Engine, Settings
 from cartdeck.environment import SESSION_VARIABLE
-from cartdeck.marked import find_marked
+from cartdeck.sessions.marked import find_marked
 from cartdeck.settings import parse_settings
 
 ROUND_S: Final = 20.0

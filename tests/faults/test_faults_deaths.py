@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cartdeck import Call, CartdeckError, Code, Data, Engine, Progress, Settings
-from cartdeck.session import Session
+from cartdeck.sessions.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left")]
 

@@ -119,7 +119,7 @@ async def test_answers_to_requests_that_were_never_made_are_counted_logged_and_h
     quick: Callable[..., Settings], foreign: Callable[..., str], failure_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     cap = foreign()
-    caplog.set_level(logging.WARNING, "cartdeck.session")
+    caplog.set_level(logging.WARNING, "cartdeck.sessions.session")
     async with Engine(quick(call={"silence_s": 0.4})) as engine:
         error = await failure_of(engine.run(cap, {"how": "other ids"}))
         assert error.code is Code.TIMED_OUT

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cartdeck.arguments import INLINE_BYTES, Prepared, prepare, prepare_instance, prepare_peer
-from cartdeck.instance import instance_forms
+from cartdeck.calls.arguments import INLINE_BYTES, Prepared, prepare, prepare_instance, prepare_peer
+from cartdeck.calls.instance import instance_forms
 from cartdeck_protocol.caps import CapDefinition, parse_definition
 from cartdeck_protocol.errors import CartdeckError, Code
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from cartdeck.backlog import Backlog, Stored
+from cartdeck.calls.backlog import Backlog, Stored
 from cartdeck_protocol.errors import CartdeckError, Code
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from cartdeck.channel import Channel
-from cartdeck.process import Pipes
+from cartdeck.sessions.channel import Channel
+from cartdeck.sessions.process import Pipes
 from cartdeck_protocol import wire
 from cartdeck_protocol.errors import CartdeckError, Code
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from cartdeck.clock import Clock
-from cartdeck.overdue import overdue
 from cartdeck.request import Request
+from cartdeck.sessions.clock import Clock
+from cartdeck.sessions.overdue import overdue
 from cartdeck.settings import CallSettings
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_protocol.wire import Exchange, InStream, Logged

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from cartdeck import Call, CartdeckError, Code, Data, Engine, Log, Progress, Settings, life
-from cartdeck.session import Session
+from cartdeck import Call, CartdeckError, Code, Data, Engine, Log, Progress, Settings
+from cartdeck.sessions import life
+from cartdeck.sessions.session import Session
 from cartdeck_protocol import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_left")]

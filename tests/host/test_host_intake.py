@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cartdeck.backlog import Backlog
+from cartdeck.calls.backlog import Backlog
+from cartdeck.calls.intake import KEEP_ALL, Incoming, Intake
+from cartdeck.calls.window import Reserve, Window
 from cartdeck.events import Data, Log, Progress, Result
-from cartdeck.intake import KEEP_ALL, Incoming, Intake
-from cartdeck.window import Reserve, Window
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_protocol.wire import InStream, OutStream, encode_item
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cartdeck.log_ring import LogRing
+from cartdeck.sessions.log_ring import LogRing
 
 
 def test_lines_come_back_whole_however_they_were_cut() -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cartdeck import memory_policy
-from cartdeck.machine_memory import group_limits, total_memory_bytes
-from cartdeck.memory_policy import Holder, Room
-from cartdeck.policy import SessionKey
+from cartdeck.pool import memory_policy
+from cartdeck.pool.machine_memory import group_limits, total_memory_bytes
+from cartdeck.pool.memory_policy import Holder, Room
+from cartdeck.pool.policy import SessionKey
 from cartdeck.settings import MemorySettings, default_memory_budget_bytes
 from cartdeck_protocol.errors import Code
 

@@ -1,7 +1,7 @@
 """Decisions without processes: when to start again, whom to evict, who waits, who would wait for ever."""
 
-from cartdeck import policy
-from cartdeck.policy import Action, Failures, Lease, Seat, SessionKey, Shortage, Standing
+from cartdeck.pool import policy
+from cartdeck.pool.policy import Action, Failures, Lease, Seat, SessionKey, Shortage, Standing
 from cartdeck.settings import RestartSettings
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 

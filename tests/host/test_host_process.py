@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cartdeck.environment import child_environment, new_session_mark
-from cartdeck.log_ring import LogRing
-from cartdeck.process import Process, spawn, tied_to_host
+from cartdeck.sessions.log_ring import LogRing
+from cartdeck.sessions.process import Process, spawn, tied_to_host
 from cartdeck.settings import StopSettings
 from cartdeck_protocol.errors import CartdeckError, Code
 

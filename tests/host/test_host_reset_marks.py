@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 import cartdeck
-from cartdeck.reset_mark import ALL, ResetMarks, mark_reset
+from cartdeck.pool.reset_mark import ALL, ResetMarks, mark_reset
 
 pytestmark = pytest.mark.usefixtures("state_folder")
 PATIENCE_S = 10.0

@@ -101,7 +101,7 @@ async def test_an_unloaded_session_is_remembered_and_holds_nothing(engine: Engin
 async def test_many_keys_are_forgotten_but_not_their_sums(
     shelf: None, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cartdeck.history._MOST_KEYS", 2)
+    monkeypatch.setattr("cartdeck.pool.history._MOST_KEYS", 2)
     for item in ("a", "b", "c"):
         await engine.run("hold", {"item": item})
         await engine.unload()

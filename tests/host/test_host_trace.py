@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cartdeck import CartdeckError, Code, Engine, Settings
-from cartdeck.envelope import HIDDEN, Envelope, is_secret_name, secrets_of
-from cartdeck.tap import Tap
-from cartdeck.trace import Trace
+from cartdeck.peers.envelope import HIDDEN, Envelope, is_secret_name, secrets_of
+from cartdeck.sessions.tap import Tap
+from cartdeck.sessions.trace import Trace
 from cartdeck_protocol import wire
 
 pytestmark = pytest.mark.anyio
@@ -173,7 +173,7 @@ def test_bytes_that_are_no_frames_are_told_once_and_judged_by_the_connection(tmp
 
 
 def test_what_cannot_be_written_in_time_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cartdeck.trace._MOST_WAITING", 10)
+    monkeypatch.setattr("cartdeck.sessions.trace._MOST_WAITING", 10)
     reader, writer = os.pipe()
     trace = Trace(writer, Envelope((), with_payloads=False))
     for number in range(5000):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cartdeck import Data, Engine, Settings
-from cartdeck.window import Reserve, Window
+from cartdeck.calls.window import Reserve, Window
 from cartdeck_protocol.wire import InStream, OutStream
 
 

@@ -13,7 +13,7 @@ from cartdeck.cli.json_log import JsonLines, JsonSilence, json_log
 from cartdeck.cli.output import STANDARD_LINE, STDERR, STDOUT
 
 if TYPE_CHECKING:
-    from cartdeck.call import Call
+    from cartdeck.calls.call import Call
     from cartdeck.events import Log, Progress
 
 REFRESH_S: Final = 0.1

@@ -55,7 +55,7 @@ def reset(
     Example: cartdeck cartridges reset gguf
     """
     from cartdeck.discovery import discover
-    from cartdeck.reset_mark import mark_reset, marks_folder
+    from cartdeck.pool.reset_mark import mark_reset, marks_folder
     from cartdeck.settings import load_settings
     from cartdeck_protocol.errors import Code, failure
 

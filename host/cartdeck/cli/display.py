@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cartdeck.cli.output import HARMLESS, STANDARD_LINE
 
 if TYPE_CHECKING:
-    from cartdeck.call import Call
+    from cartdeck.calls.call import Call
     from cartdeck.events import Log, Progress
 
 NEWS_EVERY_S: Final = 30.0

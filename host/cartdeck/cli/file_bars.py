@@ -16,7 +16,7 @@ from cartdeck.cli.display import Display, State, harmless, harmless_lines, is_sh
 from cartdeck.cli.output import STDERR
 
 if TYPE_CHECKING:
-    from cartdeck.call import Call
+    from cartdeck.calls.call import Call
     from cartdeck.events import Log, Progress
 
 MOST_BARS: Final = 8

@@ -17,7 +17,7 @@ from cartdeck.cli.display import PlainLines, Silence, is_shown
 from cartdeck.cli.output import STANDARD_LINE
 
 if TYPE_CHECKING:
-    from cartdeck.call import Call
+    from cartdeck.calls.call import Call
     from cartdeck.events import Log, Progress
 
 NEWS_EVERY_S: Final = 1.0

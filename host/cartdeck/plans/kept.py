@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, cast
 import anyio.to_thread
 import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
 
-from cartdeck.arguments import open_file
+from cartdeck.calls.arguments import open_file
 from cartdeck.plans.compiling import CompiledStep
 from cartdeck.plans.convert import Absent
 from cartdeck.plans.flow import Flow

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, cast
 
 import anyio
 
+from cartdeck.calls.pulling import Source
 from cartdeck.engine import Engine
 from cartdeck.plans.compiling import CompiledPlan, CompiledStep, compile_plan
 from cartdeck.plans.events import PlanEnded, PlanEvent, StepState
@@ -28,7 +29,6 @@ from cartdeck.plans.spool import Budget, Spool
 from cartdeck.plans.step_run import Context, StepRun
 from cartdeck.plans.tally import PlanTally
 from cartdeck.plans.telling import Telling
-from cartdeck.pulling import Source
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 AT_ONCE: Final = 256

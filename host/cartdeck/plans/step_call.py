@@ -6,8 +6,8 @@ It does not know the step, nor what is done with its output.
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from cartdeck.call import Call
-from cartdeck.intake import KEEP_ALL
+from cartdeck.calls.call import Call
+from cartdeck.calls.intake import KEEP_ALL
 from cartdeck.plans.conformance import Conformance
 from cartdeck.switch import Switch
 from cartdeck_protocol.errors import CartdeckError, Code, failure

@@ -66,11 +66,11 @@ def test_debug_lines_are_left_out_unless_they_are_asked_for(
 def test_warnings_of_the_engine_are_objects_and_its_lesser_lines_are_left_out(
     display: Display, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logging.getLogger("cartdeck.session").warning("%s: a stray", "echo")
-    logging.getLogger("cartdeck.session").info("nothing")
+    logging.getLogger("cartdeck.sessions.session").warning("%s: a stray", "echo")
+    logging.getLogger("cartdeck.sessions.session").info("nothing")
     logging.getLogger("cartdeck.cartridge.gguf").error("what it wrote to stderr")
     assert [(one["level"], one["message"], one["cartridge"], one["logger"]) for one in written(capsys)] == [
-        ("warning", "echo: a stray", None, "cartdeck.session"),
+        ("warning", "echo: a stray", None, "cartdeck.sessions.session"),
         ("error", "what it wrote to stderr", "gguf", "cartdeck.cartridge.gguf"),
     ]
 

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from cartdeck.channel import Channel, Line
 from cartdeck.discovery import Cartridge
-from cartdeck.handshake import Handshake
-from cartdeck.launch import launch
-from cartdeck.obituary import last_details, named, obituary
-from cartdeck.process import Process
+from cartdeck.sessions.channel import Channel, Line
+from cartdeck.sessions.handshake import Handshake
+from cartdeck.sessions.launch import launch
+from cartdeck.sessions.obituary import last_details, named, obituary
+from cartdeck.sessions.process import Process
 from cartdeck.settings import Settings
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Connection, Event

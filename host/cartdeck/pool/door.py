@@ -8,9 +8,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from cartdeck.discovery import Cartridge
-from cartdeck.policy import Failures, SessionKey
+from cartdeck.pool.policy import Failures, SessionKey
 from cartdeck.request import Request
-from cartdeck.session import Session
+from cartdeck.sessions.session import Session
 from cartdeck.status import SessionStatus
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cartdeck.clock import Clock
-from cartdeck.obituary import mistake_of_ours
 from cartdeck.request import Request
+from cartdeck.sessions.clock import Clock
+from cartdeck.sessions.obituary import mistake_of_ours
 from cartdeck_protocol import wire
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 

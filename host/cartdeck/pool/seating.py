@@ -6,14 +6,14 @@ It does not know what is decided with it.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from cartdeck import policy
-from cartdeck.door import Door
-from cartdeck.footprint import counts_memory, used_bytes
-from cartdeck.memory_ask import MemoryAsk
-from cartdeck.memory_policy import Holder
-from cartdeck.policy import Action, Lease, Placement, Seat, SessionKey, Shortage, Standing
+from cartdeck.peers.memory_ask import MemoryAsk
+from cartdeck.pool import policy
+from cartdeck.pool.door import Door
+from cartdeck.pool.footprint import counts_memory, used_bytes
+from cartdeck.pool.memory_policy import Holder
+from cartdeck.pool.policy import Action, Lease, Placement, Seat, SessionKey, Shortage, Standing
 from cartdeck.request import Request
-from cartdeck.session import Session, State
+from cartdeck.sessions.session import Session, State
 
 _NOBODY: frozenset[int] = frozenset()
 

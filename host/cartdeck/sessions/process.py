@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from cartdeck.environment import SESSION_VARIABLE
-from cartdeck.log_ring import LogRing
-from cartdeck.marked import end_marked
+from cartdeck.sessions.log_ring import LogRing
+from cartdeck.sessions.marked import end_marked
 from cartdeck.settings import StopSettings
 from cartdeck_protocol.errors import Code, failure
 

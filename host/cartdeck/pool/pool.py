@@ -9,27 +9,27 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from cartdeck import policy
-from cartdeck.clock import Clock
-from cartdeck.door import Door
-from cartdeck.footprint import counts_memory
-from cartdeck.history import History
-from cartdeck.life import Tapping
-from cartdeck.memory import Memory
-from cartdeck.memory_ask import MemoryAsk
-from cartdeck.policy import Action, SessionKey
+from cartdeck.calls.second_try import SecondTry
+from cartdeck.peers.memory_ask import MemoryAsk
+from cartdeck.pool import policy
+from cartdeck.pool.door import Door
+from cartdeck.pool.footprint import counts_memory
+from cartdeck.pool.history import History
+from cartdeck.pool.memory import Memory
+from cartdeck.pool.policy import Action, SessionKey
+from cartdeck.pool.seating import Seating
+from cartdeck.pool.unloading import unload
 from cartdeck.request import Request
-from cartdeck.seating import Seating
-from cartdeck.second_try import SecondTry
-from cartdeck.session import Session, SessionWatcher, State
+from cartdeck.sessions.clock import Clock
+from cartdeck.sessions.life import Tapping
+from cartdeck.sessions.session import Session, SessionWatcher, State
 from cartdeck.settings import Settings
 from cartdeck.stats import EngineStats
 from cartdeck.status import SessionStatus
-from cartdeck.unloading import unload
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import RequestReceived
 
-_LOGGER: Final = logging.getLogger("cartdeck.pool")
+_LOGGER: Final = logging.getLogger("cartdeck.pool.pool")
 
 
 class Pool:

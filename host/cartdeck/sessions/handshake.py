@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from cartdeck.process import Process
 from cartdeck.request import Request
+from cartdeck.sessions.process import Process
 from cartdeck.settings import StartSettings
 from cartdeck_protocol.caps import Manifest
 from cartdeck_protocol.errors import CartdeckError, Code, failure

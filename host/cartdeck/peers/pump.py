@@ -4,7 +4,7 @@ It does not know requests. A chunk counts as taken when it has left on the other
 and what the engine holds of a stream is never more than one window.
 """
 
-from cartdeck.link import Link
+from cartdeck.peers.link import Link
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import InStream, OutStream
 

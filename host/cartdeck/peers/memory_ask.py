@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from cartdeck.policy import SessionKey
+from cartdeck.pool.policy import SessionKey
 from cartdeck.request import Request
 from cartdeck.router import parse_cap
-from cartdeck.session import Session
+from cartdeck.sessions.session import Session
 from cartdeck_protocol.caps import CapDefinition, decode_value, load_shared_definition
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import InStream, Logged, RequestReceived

@@ -3,7 +3,7 @@
 It does not know requests. Alive is not advancing: that is looked at for each call.
 """
 
-from cartdeck.process import Process
+from cartdeck.sessions.process import Process
 from cartdeck.settings import HealthSettings
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from cartdeck.policy import SessionKey
+from cartdeck.pool.policy import SessionKey
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _MOST_HOLDERS: Final = 8

@@ -6,8 +6,8 @@ It does not know why, nor what comes after them.
 import asyncio
 from collections.abc import Iterable
 
-from cartdeck.door import Door
-from cartdeck.session import Session
+from cartdeck.pool.door import Door
+from cartdeck.sessions.session import Session
 
 
 async def unload(doors: Iterable[Door]) -> None:

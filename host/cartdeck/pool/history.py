@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cartdeck.door import Door
-from cartdeck.policy import SessionKey
-from cartdeck.session import Session
+from cartdeck.pool.door import Door
+from cartdeck.pool.policy import SessionKey
+from cartdeck.sessions.session import Session
 from cartdeck.stats import EngineStats, MemoryStats, Restart, SessionStats, Traffic, untraced
 from cartdeck_protocol.errors import CartdeckError
 

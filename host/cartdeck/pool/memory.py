@@ -8,20 +8,20 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from cartdeck import memory_policy
-from cartdeck.footprint import used_bytes
-from cartdeck.memory_ask import MemoryAsk
-from cartdeck.memory_policy import Room, RoomPlan
-from cartdeck.policy import SessionKey
+from cartdeck.peers.memory_ask import MemoryAsk
+from cartdeck.pool import memory_policy
+from cartdeck.pool.footprint import used_bytes
+from cartdeck.pool.memory_policy import Room, RoomPlan
+from cartdeck.pool.policy import SessionKey
+from cartdeck.pool.seating import Seating
 from cartdeck.request import Request
-from cartdeck.seating import Seating
-from cartdeck.session import Session
+from cartdeck.sessions.session import Session
 from cartdeck.settings import MemorySettings
 from cartdeck.stats import MemoryStats
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_protocol.wire import RequestReceived
 
-_LOGGER = logging.getLogger("cartdeck.memory")
+_LOGGER = logging.getLogger("cartdeck.pool.memory")
 _RETRY_S: Final = 1.0
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from cartdeck.request import Request
-from cartdeck.session import Session
+from cartdeck.sessions.session import Session
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_protocol.wire import Failed
 
-_LOGGER = logging.getLogger("cartdeck.memory")
+_LOGGER = logging.getLogger("cartdeck.pool.memory")
 
 LOADING_PHASES: Final = frozenset({"load", "loading"})
 """Of the error, or of the call's last progress: nothing was done yet that a second try would repeat."""

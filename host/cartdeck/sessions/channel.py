@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from cartdeck.obituary import mistake_of_ours
-from cartdeck.process import Pipes
+from cartdeck.sessions.obituary import mistake_of_ours
+from cartdeck.sessions.process import Pipes
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import MAX_CONTROL_BACKLOG, Buffer, Event
 

@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-from cartdeck.envelope import Envelope, secrets_of
+from cartdeck.peers.envelope import Envelope, secrets_of
 from cartdeck_protocol.errors import Code, failure
 
 TRACE_VARIABLE: Final = "CARTDECK_TRACE"
@@ -20,7 +20,7 @@ PAYLOADS_VARIABLE: Final = "CARTDECK_TRACE_PAYLOADS"
 FORMAT: Final = 1
 """The version of the records; it stands in the first record of each engine."""
 
-_LOGGER = logging.getLogger("cartdeck.trace")
+_LOGGER = logging.getLogger("cartdeck.sessions.trace")
 _MOST_WAITING: Final = 65_536
 _MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 _MOST_FILE_BYTES: Final = 1024 * 1024 * 1024

@@ -7,12 +7,12 @@ are each connection's own.
 from collections.abc import Sequence
 from typing import Any
 
-from cartdeck.arguments import prepare_peer
-from cartdeck.link import Link
-from cartdeck.pump import Pump
+from cartdeck.calls.arguments import prepare_peer
+from cartdeck.peers.link import Link
+from cartdeck.peers.pump import Pump
 from cartdeck.request import Request
 from cartdeck.router import Route
-from cartdeck.session import Session
+from cartdeck.sessions.session import Session
 from cartdeck.switch import Switch
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import InStream, Logged, RequestReceived

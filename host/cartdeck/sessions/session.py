@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from cartdeck.clock import Clock
 from cartdeck.discovery import Cartridge
-from cartdeck.dispatch import Dispatch, Hearing
-from cartdeck.handshake import IdentityProbe
-from cartdeck.health import Health
-from cartdeck.life import Life, Tapping
-from cartdeck.obituary import last_details, mistake_of_ours
-from cartdeck.overdue import overdue
-from cartdeck.policy import SessionKey
-from cartdeck.process import Process
+from cartdeck.pool.policy import SessionKey
 from cartdeck.request import Request
+from cartdeck.sessions.clock import Clock
+from cartdeck.sessions.dispatch import Dispatch, Hearing
+from cartdeck.sessions.handshake import IdentityProbe
+from cartdeck.sessions.health import Health
+from cartdeck.sessions.life import Life, Tapping
+from cartdeck.sessions.obituary import last_details, mistake_of_ours
+from cartdeck.sessions.overdue import overdue
+from cartdeck.sessions.process import Process
 from cartdeck.settings import Settings
 from cartdeck.stats import Traffic, untraced
 from cartdeck_protocol import wire
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
-_LOGGER = logging.getLogger("cartdeck.session")
+_LOGGER = logging.getLogger("cartdeck.sessions.session")
 _MOST_STRAYS_LOGGED: Final = 10
 """Of one session; the others are counted."""
 

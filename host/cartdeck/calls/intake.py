@@ -7,9 +7,9 @@ the engine's backlog, progress by one, log lines by a ring.
 from collections import deque
 from typing import Any, Final, cast
 
-from cartdeck.backlog import Backlog, Stored
+from cartdeck.calls.backlog import Backlog, Stored
+from cartdeck.calls.window import Window
 from cartdeck.events import Data, Event, KeptOutput, Log, Progress
-from cartdeck.window import Window
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import InStream, ItemDecoder
 

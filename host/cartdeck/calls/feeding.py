@@ -9,9 +9,9 @@ from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterat
 from pathlib import Path
 from typing import Any, Final, cast
 
-from cartdeck.arguments import ArgumentStream, encode_element, open_file
-from cartdeck.link import Link
-from cartdeck.pulling import Source
+from cartdeck.calls.arguments import ArgumentStream, encode_element, open_file
+from cartdeck.calls.pulling import Source
+from cartdeck.peers.link import Link
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Exchange, OutStream
 

@@ -5,7 +5,7 @@ It does not know who they are. What the process's own last frames said goes befo
 
 from typing import Any
 
-from cartdeck.process import Process
+from cartdeck.sessions.process import Process
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from cartdeck.instance import InstanceForm
+from cartdeck.calls.instance import InstanceForm
 from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, ValueKind, check_value, encode_value
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Limits, encode_item

@@ -8,8 +8,8 @@ import os
 
 from cartdeck.discovery import Cartridge
 from cartdeck.environment import HEARTBEAT_VARIABLE, KEEPALIVE_VARIABLE, child_environment, new_session_mark
-from cartdeck.log_ring import LogRing
-from cartdeck.process import Process, spawn
+from cartdeck.sessions.log_ring import LogRing
+from cartdeck.sessions.process import Process, spawn
 from cartdeck.settings import Settings
 
 

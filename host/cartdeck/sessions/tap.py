@@ -8,8 +8,8 @@ from typing import Any, Final, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
 
-from cartdeck.envelope import is_secret_name
-from cartdeck.trace import Trace
+from cartdeck.peers.envelope import is_secret_name
+from cartdeck.sessions.trace import Trace
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import Buffer, Connection, Event, Kind
 

@@ -3,7 +3,7 @@
 It does not know the budget, nor the other sessions.
 """
 
-from cartdeck.session import Session
+from cartdeck.sessions.session import Session
 
 
 def counts_memory(session: Session) -> bool:

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from cartdeck.arguments import prepare
+from cartdeck.calls.arguments import prepare
+from cartdeck.calls.feeding import Feeding
+from cartdeck.calls.given import checked_arguments, checked_keep_bytes, checked_timeout
+from cartdeck.calls.intake import Incoming, Intake
+from cartdeck.calls.window import Window
 from cartdeck.events import End, Event, Log, Progress, Result
-from cartdeck.feeding import Feeding
-from cartdeck.given import checked_arguments, checked_keep_bytes, checked_timeout
-from cartdeck.intake import Incoming, Intake
 from cartdeck.request import Request
 from cartdeck.switch import Switch
-from cartdeck.window import Window
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import InStream, Logged
 

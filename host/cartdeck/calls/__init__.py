@@ -1,0 +1,1 @@
+"""Owns what a caller holds: arguments in, events and the result out."""

@@ -1,0 +1,1 @@
+"""Owns calls from one cartridge to another, through the engine."""

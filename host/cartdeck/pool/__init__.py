@@ -1,0 +1,1 @@
+"""Owns which sessions there are: places, queues, memory, failures."""

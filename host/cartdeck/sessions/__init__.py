@@ -1,0 +1,1 @@
+"""Owns one running cartridge: its process, pipes, start, health and end."""
