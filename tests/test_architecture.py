@@ -29,7 +29,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cartdeck": frozenset({"cartdeck_protocol", "anyio", "msgpack", "platformdirs", "pydantic", "rich", "typer"}),
     "cartdeck_sdk": frozenset({"cartdeck_protocol", "anyio"}),
     "cartdeck_modelkit": frozenset(
-        {"cartdeck_protocol", "cartdeck_sdk", "anyio", "llguidance", "numpy", "PIL", "soundfile", "soxr"}
+        {"cartdeck_protocol", "cartdeck_sdk", "anyio", "jinja2", "llguidance", "numpy", "PIL", "soundfile", "soxr"}
     ),
     "cartdeck_echo": frozenset({"cartdeck_protocol", "cartdeck_sdk", "anyio"}),
     "cartdeck_models": frozenset(
@@ -46,7 +46,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         }
     ),
     "cartdeck_gguf": frozenset(
-        {"cartdeck_protocol", "cartdeck_sdk", "cartdeck_modelkit", "anyio", "jinja2", "llama_cpp", "numpy"}
+        {"cartdeck_protocol", "cartdeck_sdk", "cartdeck_modelkit", "anyio", "llama_cpp", "numpy"}
     ),
     "cartdeck_torch": frozenset(
         {

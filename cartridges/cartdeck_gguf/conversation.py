@@ -7,25 +7,16 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cartdeck_gguf.chat_template import ChatTemplate
 from cartdeck_gguf.instance import Instance
 from cartdeck_gguf.loading import LoadedModel, import_engine
-from cartdeck_gguf.messages import Dialogue
 from cartdeck_gguf.prompt import Prompt
 from cartdeck_gguf.tokenizer import Tokenizer
-from cartdeck_gguf.tools import (
-    TAGGED,
-    CallSyntax,
-    Tool,
-    call_grammar,
-    choose_tools,
-    explain_tools,
-    read_tools,
-    syntax_of,
-)
 from cartdeck_modelkit.constraint import Constraint
+from cartdeck_modelkit.dialogue.chat_template import ChatTemplate
+from cartdeck_modelkit.dialogue.messages import Dialogue
+from cartdeck_modelkit.dialogue.tools import TAGGED, CallSyntax, ToolUse, call_grammar, explain_tools, syntax_of
 from cartdeck_modelkit.image import RgbImage, decode_image
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -34,22 +25,6 @@ if TYPE_CHECKING:
     from cartdeck_gguf.prompt import Insert
 
 _compiled: dict[str, ChatTemplate] = {}
-
-
-@dataclass(slots=True)
-class ToolUse:
-    """What a request says of tools: all of them, those that may be called now, whether one must be."""
-
-    tools: list[Tool] = field(default_factory=list[Tool])
-    callable: list[Tool] = field(default_factory=list[Tool])
-    is_required: bool = False
-
-    @classmethod
-    def read(cls, tools: Any, choice: Any) -> "ToolUse":
-        """From the arguments `tools` and `tool-choice`. Raises what `read_tools` and `choose_tools` raise."""
-        known = read_tools(tools)
-        callable_now, is_required = choose_tools(known, choice)
-        return cls(known, callable_now, is_required)
 
 
 @dataclass(slots=True)

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
-from cartdeck_gguf.chat_template import ChatTemplate
-from cartdeck_gguf.messages import read_dialogue
-from cartdeck_gguf.tool_stream import CallSplitter, ToolCall
-from cartdeck_gguf.tools import BARE, TAGGED, call_grammar, choose_tools, explain_tools, read_tools, syntax_of
+from cartdeck_modelkit.dialogue.chat_template import ChatTemplate
+from cartdeck_modelkit.dialogue.messages import read_dialogue
+from cartdeck_modelkit.dialogue.tool_stream import CallSplitter, ToolCall
+from cartdeck_modelkit.dialogue.tools import (
+    BARE,
+    TAGGED,
+    call_grammar,
+    choose_tools,
+    explain_tools,
+    read_tools,
+    syntax_of,
+)
 from cartdeck_protocol.errors import CartdeckError, Code
 
 CHATML = (

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from cartdeck_gguf.tools import CallSyntax
+from cartdeck_modelkit.dialogue.tools import CallSyntax
 
 _decoder: Final = json.JSONDecoder()
 

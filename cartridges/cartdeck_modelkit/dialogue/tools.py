@@ -7,12 +7,12 @@ It does not know templates' language, nor the engine that holds a text to the gr
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from cartdeck_gguf.chat_template import ChatTemplate
-from cartdeck_gguf.messages import Dialogue, as_record
 from cartdeck_modelkit.constraint.schema_limits import check_schema
+from cartdeck_modelkit.dialogue.chat_template import ChatTemplate
+from cartdeck_modelkit.dialogue.messages import Dialogue, as_record
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 MOST_TOOLS: Final = 128
@@ -103,6 +103,22 @@ def choose_tools(tools: list[Tool], choice: Any) -> tuple[list[Tool], bool]:
             Code.BAD_ARGUMENT, f"tool-choice is {choice!r:.80}, expected one of {known}", argument="tool-choice"
         )
     return chosen, True
+
+
+@dataclass(slots=True)
+class ToolUse:
+    """What a request says of tools: all of them, those that may be called now, whether one must be."""
+
+    tools: list[Tool] = field(default_factory=list[Tool])
+    callable: list[Tool] = field(default_factory=list[Tool])
+    is_required: bool = False
+
+    @classmethod
+    def read(cls, tools: Any, choice: Any) -> "ToolUse":
+        """From the arguments `tools` and `tool-choice`. Raises what `read_tools` and `choose_tools` raise."""
+        known = read_tools(tools)
+        callable_now, is_required = choose_tools(known, choice)
+        return cls(known, callable_now, is_required)
 
 
 def syntax_of(template: ChatTemplate) -> CallSyntax | None:
