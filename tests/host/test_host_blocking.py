@@ -116,6 +116,7 @@ def test_arguments_that_are_no_mapping_of_names_are_refused(quick: Callable[...,
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import cartdeck
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that puts its jobs behind makes them ignore it
 with cartdeck.open() as engine:
     engine.run("echo", {"data": b""})
     pid = engine.cartridges()[0].sessions[0].pid
