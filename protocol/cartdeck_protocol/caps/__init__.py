@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cartdeck_protocol.caps.definition import UNIVERSAL_CAPS, CapDefinition
     from cartdeck_protocol.caps.manifest import Manifest, Requirement
     from cartdeck_protocol.caps.media import MediaUrn
+    from cartdeck_protocol.caps.sample import Sample, check_sample, sample_bytes, sample_items
     from cartdeck_protocol.caps.source import (
         build_manifest,
         load_shared_definition,
@@ -32,9 +33,11 @@ __all__ = [
     "MediaUrn",
     "OutputDefinition",
     "Requirement",
+    "Sample",
     "UrnError",
     "ValueKind",
     "build_manifest",
+    "check_sample",
     "check_value",
     "closeness",
     "decode_value",
@@ -43,6 +46,8 @@ __all__ = [
     "load_shared_definition",
     "parse_definition",
     "rank",
+    "sample_bytes",
+    "sample_items",
     "shared_aliases",
 ]
 
@@ -52,6 +57,7 @@ _HOMES = {
     "definition": ("UNIVERSAL_CAPS", "CapDefinition"),
     "manifest": ("Manifest", "Requirement"),
     "media": ("MediaUrn",),
+    "sample": ("Sample", "check_sample", "sample_bytes", "sample_items"),
     "source": ("build_manifest", "load_shared_definition", "parse_definition", "shared_aliases"),
     "tag": ("UrnError",),
     "values": ("check_value", "decode_value", "encode_value"),

@@ -5,12 +5,13 @@ It does not know files or processes. The bytes are canonical, so that two manife
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cartdeck_protocol.caps.definition import CapDefinition, read_definition
 from cartdeck_protocol.caps.record import Fields
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.caps.sample import Sample, check_sample
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 FORMAT = 1
 """The version of the file's form. A reader refuses another."""
@@ -33,7 +34,7 @@ class Manifest:
 
     `accepts` are globs on model specs that it takes gladly (it breaks ties); `holds_instances` says that a process
     of it keeps a loaded thing, one for each set of instance arguments; `capacity` is how many requests one process
-    takes at a time.
+    takes at a time. `samples` are by the alias of a cap: arguments to try it out with.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Manifest:
     accepts: tuple[str, ...] = ()
     holds_instances: bool = False
     capacity: int = 1
+    samples: dict[str, Sample] = field(default_factory=dict[str, Sample])
 
     def cap(self, alias: str) -> CapDefinition:
         """The definition of that alias. Raises NO_SUCH_CAP, which lists what there is."""
@@ -68,6 +70,8 @@ class Manifest:
             "holds_instances": self.holds_instances,
             "capacity": self.capacity,
         }
+        if self.samples:
+            plain["samples"] = self.samples
         return (json.dumps(plain, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
     @classmethod
@@ -98,9 +102,11 @@ def read_manifest(fields: Fields, caps: tuple[CapDefinition, ...]) -> Manifest:
         accepts=fields.texts("accepts"),
         holds_instances=fields.flag("holds_instances"),
         capacity=fields.integer("capacity", 1),
+        samples=fields.tables("samples"),
     )
     fields.finish()
     _check(fields, manifest)
+    _check_samples(fields, manifest)
     return manifest
 
 
@@ -129,6 +135,17 @@ def _check(fields: Fields, manifest: Manifest) -> None:
     for definition in manifest.caps:
         if definition.instance_arguments and not manifest.holds_instances:
             fields.refuse(f"{definition.alias} has instance arguments, but holds_instances is false")
+
+
+def _check_samples(fields: Fields, manifest: Manifest) -> None:
+    known = {definition.alias: definition for definition in manifest.caps}
+    for alias, sample in manifest.samples.items():
+        if alias not in known:
+            fields.refuse(f"samples: there is no cap {alias!r}; it serves {', '.join(known)}")
+        try:
+            check_sample(known[alias], sample)
+        except CartdeckError as error:
+            fields.refuse(f"samples.{alias}: {error}")
 
 
 def _record_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -73,6 +73,14 @@ class Fields:
             Fields(value, f"{self.place}: {key}[{_label(value, index)}]") for index, value in enumerate(self.items(key))
         ]
 
+    def tables(self, key: str) -> dict[str, dict[str, Any]]:
+        """A record of records of anything; empty where it is missing."""
+        value: dict[str, Any] = self._of_type(key, dict, "a record") or {}
+        for name, inner in value.items():
+            if not isinstance(inner, dict):
+                self.refuse(f"{key}.{name}: found {_type_name(inner)}, expected a record")
+        return value
+
     def finish(self) -> None:
         """Refuse keys that nobody asked for."""
         unknown = sorted(str(key) for key in self._plain if key not in self._asked)

@@ -75,8 +75,9 @@ def _parse_toml(text: str, place: str) -> dict[str, Any]:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise failure(Code.MANIFEST_DRIFT, f"{place}: this is no TOML: {error}") from None
+    samples = plain.pop("samples", None)  # what stands there are values, not prose
     _unwrap(plain)
-    return plain
+    return plain if samples is None else {**plain, "samples": samples}
 
 
 def _unwrap(plain: dict[str, Any]) -> None:
