@@ -72,7 +72,7 @@ def transcribe(
 
 
 def _writer(form: Format, *, with_times: bool) -> Callable[[Path, Any], str]:
-    from cartdeck.cli import subtitles
+    from cartdeck import subtitles
 
     if form is Format.JSON:
         return _record

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cartdeck.cli.subtitles import as_srt, as_vtt, with_times
 from cartdeck.cli.vector_file import write_vectors
+from cartdeck.subtitles import as_srt, as_vtt, with_times
 from cartdeck_protocol.errors import CartdeckError
 
 SEGMENTS = [

@@ -6,8 +6,6 @@ It does not know where the segments come from.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cartdeck.cli.display import harmless
-
 
 def with_times(segments: Iterable[Mapping[str, Any]]) -> str:
     """A line for each segment: [start - end] text, in minutes and seconds."""
@@ -40,8 +38,8 @@ def _clock(seconds: float, dot: str, *, hours: bool = True) -> str:
 
 
 def _line(segment: Mapping[str, Any]) -> str:
-    """The text on one line: an empty line would end its block."""
-    return harmless(" ".join(str(segment["text"]).split()))
+    """The text on one line, without what a terminal would obey: an empty line would end its block."""
+    return "".join(one for one in " ".join(str(segment["text"]).split()) if one.isprintable())
 
 
 def _cue(segment: Mapping[str, Any]) -> str:
