@@ -25,6 +25,7 @@ from cartdeck.cli import (
     generate,
     info,
     models,
+    new,
     plan,
     pull,
     trace,
@@ -61,6 +62,7 @@ app.command("caps")(caps.caps)
 app.command("trace", short_help="Print the frames that a trace holds.")(trace.trace)
 app.add_typer(cartridges.app, name="cartridges", short_help="List the cartridges, and what they lack.")
 app.add_typer(config.app, name="config")
+app.add_typer(new.app, name="new", short_help="Begin a cartridge of your own.")
 app.add_typer(plan.app, name="plan")
 
 
