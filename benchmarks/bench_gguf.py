@@ -277,7 +277,7 @@ async def load_in_process(path: str) -> tuple[Any, Any, Any]:
 
 async def text_in_process(owner: Any, batcher: Any, prompt: str, tokens: int) -> None:
     from cartdeck_gguf.generation import Generation  # noqa: PLC0415
-    from cartdeck_gguf.sampling import SamplingSettings  # noqa: PLC0415
+    from cartdeck_modelkit.sampling import SamplingSettings  # noqa: PLC0415
 
     settings = SamplingSettings(
         max_tokens=tokens, temperature=0.0, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.0, seed=1

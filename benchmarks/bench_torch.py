@@ -25,11 +25,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import platformdirs
 
 from cartdeck_modelkit.audio import decode_audio
+from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_torch.batching import plan_batches
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.generation import Generation
 from cartdeck_torch.job import Job
-from cartdeck_torch.sampling import SamplingSettings
 from cartdeck_torch.settings import LoadSettings
 from cartdeck_torch.speech import Transcription
 

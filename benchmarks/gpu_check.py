@@ -112,8 +112,8 @@ def check_all(checks: Checks, models: dict[str, Path]) -> None:
     checks.run("vectors are those of the CPU", vectors_agree)
 
     def text_of(worker: DeviceWorker, handle: Any, **changes: Any) -> str:
+        from cartdeck_modelkit.sampling import SamplingSettings
         from cartdeck_torch.generation import Generation
-        from cartdeck_torch.sampling import SamplingSettings
 
         plain: dict[str, Any] = {"max_tokens": 40, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
         settings = SamplingSettings(**{**plain, "repeat_penalty": 1.0, "seed": 1, **changes})

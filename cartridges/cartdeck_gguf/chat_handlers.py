@@ -12,12 +12,12 @@ from typing import Any, Final
 from cartdeck_gguf.conversation import Question, ask, release
 from cartdeck_gguf.generation import Generation, Piece
 from cartdeck_gguf.reporting import follow
-from cartdeck_gguf.sampling import SamplingSettings, read_settings
 from cartdeck_gguf.serving import cartridge, instance, new_provenance
 from cartdeck_gguf.text_handlers import INSTANCE_ARGUMENTS, SAMPLING_ARGUMENTS, write_piece
 from cartdeck_modelkit.dialogue.messages import Dialogue, question_about, read_dialogue
 from cartdeck_modelkit.dialogue.tool_stream import CallSplitter, ToolCall
 from cartdeck_modelkit.dialogue.tools import ToolUse
+from cartdeck_modelkit.sampling import SamplingSettings, read_settings
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_sdk import Output, Request
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cartdeck_gguf.prompt import Prompt
-from cartdeck_gguf.sampling import LARGEST_SEED, SamplingSettings
 from cartdeck_modelkit.constraint import Constraint
 from cartdeck_modelkit.delivery import Delivery
 from cartdeck_modelkit.provenance import FinishReason, Provenance
+from cartdeck_modelkit.sampling import LARGEST_SEED, SamplingSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

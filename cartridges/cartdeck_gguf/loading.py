@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 from cartdeck_gguf.info import count_tensor_types, main_tensor_type
 from cartdeck_gguf.model_kind import check_is_model, makes_vectors_only
 from cartdeck_gguf.native_log import Listener, NativeLog
-from cartdeck_gguf.sampling import SamplingSettings
 from cartdeck_gguf.shards import read_model
 from cartdeck_gguf.soundness import check_sound
 from cartdeck_gguf.vocabulary import Vocabulary, check_vocabulary
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.gguf.memory import LARGEST_UNFUSED_CONTEXT, estimate_memory, largest_context
 from cartdeck_modelkit.machine import available_memory_bytes, default_threads
+from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from cartdeck_gguf.gbnf import explain_refusal
 from cartdeck_gguf.llama import NATIVE, NUMPY, Model
 from cartdeck_gguf.logprobs import Scores
 from cartdeck_gguf.native_log import NativeLog
-from cartdeck_gguf.sampling import SamplingSettings
 from cartdeck_modelkit.constraint import Constraint
+from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_protocol.errors import Code, failure
 
 PENALTY_WINDOW: Final = 64

@@ -9,8 +9,8 @@ from typing import Final
 
 from cartdeck_gguf.generation import Generation, Piece, record_of
 from cartdeck_gguf.reporting import follow
-from cartdeck_gguf.sampling import read_settings
 from cartdeck_gguf.serving import cartridge, instance, new_provenance
+from cartdeck_modelkit.sampling import read_settings
 from cartdeck_sdk import Output, Request
 
 INSTANCE_ARGUMENTS: Final = ("model", "context-size", "threads", "gpu-layers")

@@ -6,8 +6,8 @@ It does not know what makes it. The counts are read by another thread while it i
 from dataclasses import dataclass
 from typing import Any
 
+from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_torch.describing import Description
-from cartdeck_torch.sampling import SamplingSettings
 
 
 @dataclass(slots=True)

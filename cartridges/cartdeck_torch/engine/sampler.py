@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cartdeck_modelkit.constraint import Constraint
-from cartdeck_torch.sampling import SamplingSettings
+from cartdeck_modelkit.sampling import SamplingSettings
 
 _NEVER = float("-inf")
 

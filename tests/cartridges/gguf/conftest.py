@@ -213,7 +213,7 @@ def make_text() -> MakeText:
     """Has a loaded model make a text, alone and from an empty context: `make_text(model, prompt, max_tokens=…)`."""
     from cartdeck_gguf.batcher import Batcher
     from cartdeck_gguf.generation import Generation, Piece
-    from cartdeck_gguf.sampling import SamplingSettings
+    from cartdeck_modelkit.sampling import SamplingSettings
 
     def make(model: Any, prompt: str, *, constraint: Any = None, **changes: Any) -> Made:
         generation = Generation(prompt, SamplingSettings(**{**SETTINGS, **changes}), constraint=constraint)

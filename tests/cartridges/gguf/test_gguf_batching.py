@@ -12,8 +12,8 @@ import pytest
 
 from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.generation import Generation, Piece
-from cartdeck_gguf.sampling import SamplingSettings
 from cartdeck_modelkit.delivery import Delivery
+from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_protocol.errors import CartdeckError, Code
 
 pytestmark = pytest.mark.model

@@ -10,7 +10,7 @@ import pytest
 
 from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.generation import Generation
-from cartdeck_gguf.sampling import SamplingSettings, read_settings
+from cartdeck_modelkit.sampling import SamplingSettings, read_settings
 from cartdeck_protocol.errors import CartdeckError, Code
 
 pytestmark = pytest.mark.model
@@ -41,7 +41,7 @@ from pathlib import Path
 from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.generation import Generation
 from cartdeck_gguf.loading import LoadSettings, check_model, load
-from cartdeck_gguf.sampling import SamplingSettings
+from cartdeck_modelkit.sampling import SamplingSettings
 path, prompt, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 wanted = LoadSettings(threads=1, context_size=512)
 model = load(check_model(Path(path)), wanted, listener=lambda *_: None, on_progress=lambda _: True)

@@ -9,7 +9,7 @@ import pytest
 from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.generation import Generation, Piece, TokenRecord
 from cartdeck_gguf.prefix_cache import PrefixCache, Trace, common_length
-from cartdeck_gguf.sampling import SamplingSettings
+from cartdeck_modelkit.sampling import SamplingSettings
 
 Open = Callable[..., Any]
 WriteGguf = Callable[..., Path]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from cartdeck import Data, Engine, Progress
+from cartdeck_modelkit.sampling import SamplingSettings, read_settings
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.generation import Dialogue, Generation
 from cartdeck_torch.job import Job
-from cartdeck_torch.sampling import SamplingSettings, read_settings
 from cartdeck_torch.settings import LoadSettings
 
 LIMIT_S = 60.0
@@ -289,9 +289,10 @@ def test_a_cancel_acts_inside_a_prompt(make_causal: Callable[..., Path]) -> None
 
 
 def test_settings_out_of_range_name_their_argument() -> None:
-    values: dict[str, Any] = {"seed": None, "stop": None, "logit-bias": None, "json-schema": None}
+    values: dict[str, Any] = dict.fromkeys(("seed", "stop", "logit-bias", "grammar", "json-schema"))
     values |= {name.replace("_", "-"): value for name, value in DEFAULTS.items() if name != "seed"}
-    values |= {"frequency-penalty": 0.0, "presence-penalty": 0.0}
+    values |= {"frequency-penalty": 0.0, "presence-penalty": 0.0, "n": 1, "logprobs": False, "top-logprobs": 0}
+    values["deterministic"] = False
     drawn = read_settings(values.__getitem__)
     assert 0 <= drawn.seed < 2**32
     for name, value in (("stop", [""]), ("stop", ["x"] * 33), ("logit-bias", {"a": 1}), ("temperature", float("nan"))):

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from cartdeck_protocol.errors import Code, failure
 
 LARGEST_SEED: Final = 0xFFFF_FFFE
-"""llama.cpp takes the one above it for "draw one"."""
+"""llama.cpp takes the one above it for "draw one"; it is the same for every engine."""
 
 MOST_STOPS: Final = 32
 LONGEST_STOP: Final = 1000
@@ -41,7 +41,7 @@ class SamplingSettings:
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Tokens and what is added to their numbers."""
     grammar: str | None = None
-    """GBNF."""
+    """GBNF; a cartridge whose engine has none refuses it."""
     json_schema: dict[str, Any] | None = None
     texts: int = 1
     """How many texts are made of the prompt, the first with the seed, each other one with the next."""
@@ -49,12 +49,22 @@ class SamplingSettings:
     top_logprobs: int = 0
     deterministic: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the likeliest token is taken as the model gives it."""
+        return self.temperature == 0 and not self.has_penalties and not self.logit_bias
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether tokens that came before count."""
+        return self.repeat_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
+
 
 def read_settings(argument: Argument) -> SamplingSettings:
     """The settings from a request, `argument(name)` being its typed values; a seed is drawn when none is given.
 
     Raises `BAD_ARGUMENT` that names the argument, what was found and which range is wanted, whatever the definition
-    lets through: no value that llama.cpp does not expect reaches it.
+    lets through: no value that an engine does not expect reaches it.
     """
     seed = argument("seed")
     grammar, schema = argument("grammar") or None, argument("json-schema")
