@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from cartdeck.sessions.leftover import ENGINE_VARIABLE, engine_mark
+
 SESSION_VARIABLE: Final = "CARTDECK_SESSION"
 KEEPALIVE_VARIABLE: Final = "CARTDECK_KEEPALIVE_S"
 HOST_VARIABLE: Final = "CARTDECK_HOST_PID"
@@ -63,6 +65,7 @@ def child_environment(
     environment["PYTHONIOENCODING"] = "utf-8:backslashreplace"
     environment["PYTHONUNBUFFERED"] = "1"
     environment[SESSION_VARIABLE] = mark
+    environment[ENGINE_VARIABLE] = engine_mark()
     environment.pop(HOST_VARIABLE, None)  # a host inside a cartridge inherits that of the outer one
     if host_pid is not None:
         environment[HOST_VARIABLE] = str(host_pid)

@@ -21,6 +21,7 @@ from cartdeck.cli import (
     config,
     demo,
     describe,
+    doctor,
     embed,
     generate,
     info,
@@ -59,6 +60,7 @@ app.command("models", short_help="List the models that are kept here.")(models.m
 app.command("verify")(models.verify)
 app.command("rm", short_help="Remove a model that is kept here.")(models.remove)
 app.command("caps")(caps.caps)
+app.command("doctor", short_help="Examine this installation.")(doctor.doctor)
 app.command("trace", short_help="Print the frames that a trace holds.")(trace.trace)
 app.add_typer(cartridges.app, name="cartridges", short_help="List the cartridges, and what they lack.")
 app.add_typer(config.app, name="config")

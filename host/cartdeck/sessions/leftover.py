@@ -1,0 +1,113 @@
+"""Owns what a host leaves behind when it is killed: processes and folders that carry its mark, found and swept later.
+
+It does not know sessions. The mark of a host is its process id with the time of its start, so that another process that
+got the same number is not taken for it.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ENGINE_VARIABLE: Final = "CARTDECK_ENGINE"
+FOLDER_PREFIX: Final = "cartdeck-"
+_FOLDER: Final = re.compile(rf"{FOLDER_PREFIX}(\d+-\d+)-.+")
+
+
+@cache
+def _own_mark(pid: int) -> str:
+    return f"{pid}-{_started(pid) or 0}"
+
+
+def engine_mark() -> str:
+    """The mark of this process: "PID-START"."""
+    return _own_mark(os.getpid())  # by the id, so that a fork has a mark of its own
+
+
+def is_mark_dead(mark: str) -> bool:
+    """Whether the host that carried the mark is gone; False where that cannot be told."""
+    pid, _, started = mark.partition("-")
+    if not pid.isdigit() or not started.isdigit():
+        return False
+    if not int(started):  # a system without /proc
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        return False
+    return _started(int(pid)) != int(started)
+
+
+def private_folder() -> Path:
+    """A new temporary folder for one process, for its owner alone, which names the host that has to remove it."""
+    return Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{engine_mark()}-"))
+
+
+def end_orphans() -> int:
+    """KILL this user's processes whose host is dead; how many there were."""
+    ended = 0
+    for pid in _pids():
+        mark = _mark_of(pid)
+        if pid != os.getpid() and mark and is_mark_dead(mark):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                ended += 1
+    return ended
+
+
+def remove_dead_folders() -> int:
+    """Remove the temporary folders of dead hosts; how many there were."""
+    removed = 0
+    try:
+        entries = list(Path(tempfile.gettempdir()).iterdir())
+    except OSError:
+        return 0
+    for path in entries:
+        named = _FOLDER.fullmatch(path.name)
+        with contextlib.suppress(OSError):
+            if named and is_mark_dead(named[1]) and _is_own(path) and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+                removed += 1
+    return removed
+
+
+def _pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  # names alone are wanted
+    except OSError:
+        return []
+
+
+def _mark_of(pid: int) -> str:
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # another user's, or gone meanwhile
+        return ""
+    if not _is_own(Path(f"/proc/{pid}")):  # root can read everybody's
+        return ""
+    prefix = f"{ENGINE_VARIABLE}=".encode()
+    return next((entry[len(prefix) :].decode("ascii", "replace") for entry in entries if entry.startswith(prefix)), "")
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _started(pid: int) -> int | None:
+    """When the process began, in the kernel's ticks since the machine did; None where it is not there, or ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold spaces
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
