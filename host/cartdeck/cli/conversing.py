@@ -19,10 +19,11 @@ from cartdeck.cli.dialogue import Dialogue, spoken
 from cartdeck.cli.display import Display
 from cartdeck.cli.endings import SIGNALS, Interrupted, end_at_signals
 from cartdeck.cli.output import STANDARD_LINE, StandardOutput
-from cartdeck.cli.render import error_text, json_line, result_record
+from cartdeck.cli.render import error_text, json_line
 from cartdeck.cli.running import KEEP_BYTES, CallOptions, EventWriter, in_thread, shown
 from cartdeck.engine import Engine
 from cartdeck.events import Data
+from cartdeck.plain import result_record
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 CAP: Final = "cap:chat"

@@ -79,7 +79,8 @@ def _describe_each(paths: list[Path], arguments: dict[str, object], options: "Ca
     from cartdeck.cli.asking import Ask, run_asking
     from cartdeck.cli.display import harmless
     from cartdeck.cli.listing import print_text
-    from cartdeck.cli.render import json_line, result_record
+    from cartdeck.cli.render import json_line
+    from cartdeck.plain import result_record
 
     async def work(ask: Ask) -> None:
         for path in paths:

@@ -57,8 +57,9 @@ def embed(
     from cartdeck.cli.asking import Ask, run_asking
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.output import StandardOutput
-    from cartdeck.cli.render import json_line, plain
+    from cartdeck.cli.render import json_line
     from cartdeck.cli.vector_file import write_vectors
+    from cartdeck.plain import plain
 
     wanted = _texts(texts, file)
     arguments = opt.given(model=model, pooling=pooling, truncate=truncate, threads=threads, gpu_layers=gpu_layers)

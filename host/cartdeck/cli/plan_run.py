@@ -19,11 +19,11 @@ from cartdeck.cli.plan_view import PlanView, open_view
 from cartdeck.cli.render import json_line
 from cartdeck.cli.running import TICK_S, run_interruptible
 from cartdeck.engine import Engine
-from cartdeck.plans.convert import Absent
+from cartdeck.plans.plain_result import output_record, plan_record
 from cartdeck.plans.plan import Plan
 from cartdeck.plans.result import Output, PlanResult
 from cartdeck.plans.run import PlanRun
-from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.errors import Code, failure
 
 _COPIED: Final = 1024 * 1024
 
@@ -137,57 +137,6 @@ def _print(output: Output) -> None:
     STANDARD_LINE.end_on_terminal()
 
 
-def output_record(output: Output) -> dict[str, Any]:
-    """An output under `text`, `items` or `base64`; an item that is missing as the record of its error."""
-    if output.absent is not None:
-        return {"absent": absent_record(output.absent)}
-    if output.depth:
-        return {"items": [_item(one) for one in output.items]}
-    data = output.data
-    try:
-        return {"text": data.decode()}
-    except UnicodeDecodeError:
-        return {"base64": data}
-
-
-def _item(entry: Any) -> Any:
-    if isinstance(entry, Absent):
-        return {"absent": absent_record(entry)}
-    if isinstance(entry, list):
-        return [_item(one) for one in cast("list[Any]", entry)]
-    if isinstance(entry, bytes):
-        try:
-            return entry.decode()
-        except UnicodeDecodeError:
-            return entry
-    return entry
-
-
-def absent_record(absent: Absent) -> dict[str, Any]:
-    return {"step": absent.step, "item": list(absent.item), "error": _error(absent.error)}
-
-
-def _error(error: CartdeckError) -> dict[str, Any]:
-    return {"code": error.code_name, "message": error.message}
-
-
 def _record(result: PlanResult, outputs: Mapping[str, Output], outs: Mapping[str, FileOutput]) -> dict[str, Any]:
     given = {name: output_record(output) for name, output in outputs.items()}
-    given |= {name: {"out": str(file.path)} for name, file in outs.items()}
-    return {
-        "outputs": given,
-        "missing": [absent_record(one) for one in result.missing],
-        "steps": {
-            name: {
-                "state": report.state.value,
-                "cartridge": report.cartridge,
-                "because": report.because,
-                "items": report.items,
-                "reused": report.reused,
-                "calls": report.tries,
-                "seconds": round(report.seconds, 3),
-                "provenance": report.provenance,
-            }
-            for name, report in result.steps.items()
-        },
-    }
+    return plan_record(result, given | {name: {"out": str(file.path)} for name, file in outs.items()})

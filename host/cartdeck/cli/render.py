@@ -1,20 +1,16 @@
-"""Owns how a result and an error are written: as text for a person, or as one JSON record.
+"""Owns how an error is written: as text for a person, or as one JSON record; and what a JSON line looks like.
 
 It does not know where they are written, nor how the work went.
 """
 
-import base64
 import json
-import math
 import shutil
 import textwrap
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from cartdeck.cli.display import harmless
+from cartdeck.plain import plain
 from cartdeck_protocol.errors import CartdeckError, Code
-
-if TYPE_CHECKING:
-    from cartdeck.events import Result
 
 LOG_KEYS: Final = ("log", "stderr")
 """Details that hold a cartridge's last lines: shown as lines below the paragraph."""
@@ -51,41 +47,6 @@ def error_record(error: CartdeckError, status: int) -> dict[str, Any]:
     """The error as the JSON record that `--json` prints."""
     record = {**error.to_wire(), "remedy": error.remedy, "exit_code": int(status)}
     return {"error": plain(record)}
-
-
-def result_record(cap: str, result: "Result") -> dict[str, Any]:
-    """The result as the JSON record that `--json` prints: the main output under `text`, `items` or `base64`."""
-    outputs = {name: output_record(result, name) for name in result.outputs}
-    return {
-        "cap": cap,
-        **outputs.pop("", {}),
-        **({"outputs": outputs} if outputs else {}),
-        "progress": result.progress,
-        "provenance": plain(result.provenance),
-    }
-
-
-def output_record(result: "Result", name: str) -> dict[str, Any]:
-    if result.outputs[name].is_sequence:
-        return {"items": plain(result.items_of(name))}
-    data = result.output(name)
-    try:
-        return {"text": data.decode()}
-    except UnicodeDecodeError:
-        return plain(data)
-
-
-def plain(value: Any) -> Any:
-    """The value with nothing but what JSON knows: bytes become {"base64": …}, numbers that JSON lacks become text."""
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in cast("list[Any]", value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def json_line(value: Any) -> str:

@@ -18,9 +18,10 @@ from cartdeck.cli.cap_names import cap_named
 from cartdeck.cli.display import Display
 from cartdeck.cli.endings import SIGNALS, Interrupted, end_at_signals
 from cartdeck.cli.output import STANDARD_LINE, Output, StandardOutput, TerminalText, open_output
-from cartdeck.cli.render import json_line, result_record
+from cartdeck.cli.render import json_line
 from cartdeck.engine import Engine
 from cartdeck.events import Data, End, Event, Log, Progress, Result
+from cartdeck.plain import result_record
 
 TICK_S: Final = 0.2
 KEEP_BYTES: Final = 256 * 1024 * 1024

@@ -90,7 +90,8 @@ def _plain(_: Path, result: Any) -> str:
 
 
 def _record(path: Path, result: Any) -> str:
-    from cartdeck.cli.render import json_line, plain
+    from cartdeck.cli.render import json_line
+    from cartdeck.plain import plain
 
     record = {"audio": str(path), "text": result.text.strip(), "segments": _segments(result)}
     return json_line(record | {"provenance": plain(result.provenance)})

@@ -7,8 +7,9 @@ import os
 import pytest
 
 from cartdeck.cli.exit_codes import ExitCode, exit_code
-from cartdeck.cli.render import error_record, error_text, json_line, result_record
+from cartdeck.cli.render import error_record, error_text, json_line
 from cartdeck.events import KeptOutput, Result
+from cartdeck.plain import result_record
 from cartdeck_protocol.errors import Code, failure
 
 
