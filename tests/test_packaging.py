@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CARTRIDGES = ("cartdeck_echo", "cartdeck_models", "cartdeck_gguf", "cartdeck_torch")
-PACKAGES = ("cartdeck_protocol", "cartdeck", "cartdeck_sdk", "cartdeck_modelkit", *CARTRIDGES)
+PACKAGES = ("cartdeck_protocol", "cartdeck", "cartdeck_sdk", "cartdeck_modelkit", "cartdeck_conformance", *CARTRIDGES)
 
 
 @pytest.fixture(scope="module")
