@@ -39,7 +39,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
 COMMA := ,
 # The demo needs no torch, which is 750 MB; the tests and figures do.
 EXTRAS := $(if $(filter skip,$(LLAMA)),models,models$(COMMA)gguf)
-DEV_EXTRAS := $(EXTRAS),torch
+DEV_EXTRAS := $(EXTRAS),torch,server
 # One stamp per choice, so that another choice is carried out.
 LLAMA_STAMP := $(STAMPS)/llama-$(notdir $(LLAMA))
 STAGE := @echo "make:"
@@ -115,7 +115,7 @@ $(LLAMA_STAMP): constraints.txt scripts/llama_wheel.py | $(CONSTRAINTS)
 	fi
 	@touch $@
 
-$(STAMPS)/cartdeck-models$(COMMA)gguf $(STAMPS)/cartdeck-models$(COMMA)gguf$(COMMA)torch: $(LLAMA_STAMP)
+$(STAMPS)/cartdeck-models$(COMMA)gguf $(STAMPS)/cartdeck-models$(COMMA)gguf$(COMMA)torch$(COMMA)server: $(LLAMA_STAMP)
 $(STAMPS)/cartdeck-%: pyproject.toml $(CONSTRAINTS)
 	$(STAGE) "installing cartdeck[$*] into $(VENV)"
 	@$(INSTALL) --editable '.[$*]'
