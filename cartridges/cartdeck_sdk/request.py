@@ -111,6 +111,11 @@ class Request:
         if is_given:
             self.given.add(argument.name)
 
+    def end_streams(self, error: CartdeckError) -> None:
+        """Whoever reads an argument, also one that has not begun to come, gets `error`."""
+        for stream in self._streams.values():
+            stream.end(error)
+
     def cancel(self, reason: str) -> None:
         self.cancel_reason = reason
         callbacks, self._on_cancel = self._on_cancel, []

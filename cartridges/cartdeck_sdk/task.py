@@ -84,7 +84,7 @@ class HandlerTask:
                 else:
                     request.set_value(argument, data)
             if event.complete:
-                self._start()
+                self._end_arguments()
         except CartdeckError as error:
             self._fail(error)
 
@@ -123,7 +123,7 @@ class HandlerTask:
         elif isinstance(event, StreamEnded):
             self._on_stream_end(event.stream.number)
         elif isinstance(event, ArgumentsEnded):
-            self._start()
+            self._end_arguments()
 
     def _on_stream_start(self, event: StreamStarted) -> None:
         argument = self._entry.definition.argument(event.stream.name)
@@ -186,16 +186,25 @@ class HandlerTask:
 
     # the handler
 
+    def _end_arguments(self) -> None:
+        """All of them are there or on their way: one that is streamed and was not given is empty. Raises
+        MISSING_ARGUMENT."""
+        entry, request = self._entry, self._request
+        if not entry.required <= request.given:
+            entry.definition.check_complete(request.given)
+        for argument in entry.streamed:
+            if argument.name not in request.given:
+                request.stream(argument.name).end()
+        self._start()
+
     def _start(self) -> None:
+        """Run the handler, unless it runs. Others that are streamed may come yet. Raises MISSING_ARGUMENT."""
         if self._is_started:
             return
         entry, request = self._entry, self._request
         if not entry.required <= request.given:
-            entry.definition.check_complete(request.given)
+            entry.definition.check_complete(request.given | {argument.name for argument in entry.streamed})
         self._is_started = True
-        for argument in entry.streamed:
-            if argument.name not in request.given:
-                request.stream(argument.name).end()
         output = Output(self._host, self._exchange, entry.definition)
         self._peer.output = output
         task = start_at_once(self._host.loop, self._run(output))
@@ -275,8 +284,7 @@ class HandlerTask:
         self._request.cancel(reason)
         self._peer.cancel_all(reason)
         error = failure(Code.CANCELLED, reason)
-        for stream in self._streams.values():
-            stream.end(error)
+        self._request.end_streams(error)
         if self._has_begun:
             if self._task is not None and self._entry.is_coroutine:
                 self._task.cancel()

@@ -51,7 +51,7 @@ def send(letters: Any, frames: list[Any]) -> None:
 def answer(letters: Any, exchange: Any) -> Any:
     assert isinstance(letters.terminal(exchange), wire.Finished)
     own = [one for one in letters.events if getattr(one, "exchange", None) is exchange]
-    return json.loads(next(one.payload for one in own if isinstance(one, wire.StreamStarted)))
+    return json.loads(next(one.payload for one in own if isinstance(one, wire.StreamStarted) and not one.stream.name))
 
 
 def test_a_call_with_a_stream_that_is_cancelled_in_the_read_it_came_in_is_cancelled(letters: Any) -> None:
@@ -115,6 +115,32 @@ def test_a_stream_that_began_while_another_argument_came_is_read_when_that_is_th
     pages.close()
     connection.end(exchange)
     assert answer(letters, exchange) == ["l", 5, 5_000_000]
+
+
+def test_streamed_arguments_come_in_any_order_and_each_as_it_comes(letters: Any) -> None:
+    connection = letters.connection
+    exchange = connection.request("cap:two-piles", complete=False)
+    left = connection.open_stream(exchange, name="left")
+    left.write(b"one")
+    letters.send()
+    letters.until(lambda event: isinstance(event, wire.StreamStarted))  # the handler runs, and has the left
+    right = connection.open_stream(exchange, name="right")
+    right.write(bytes(5_000_000))
+    left.close()
+    right.close()
+    connection.end(exchange)
+    assert answer(letters, exchange) == [3, 5_000_000]
+
+
+def test_a_streamed_argument_that_is_needed_and_never_comes_is_told_at_the_end_of_the_arguments(letters: Any) -> None:
+    connection = letters.connection
+    exchange = connection.request("cap:two-piles", complete=False)
+    left = connection.open_stream(exchange, name="left")
+    left.write(b"one")
+    left.close()
+    connection.end(exchange)
+    error = letters.terminal(exchange).error
+    assert (error.code, error.argument) == (Code.MISSING_ARGUMENT, "right")
 
 
 @pytest.mark.parametrize(("fails", "code"), [("ValueError", Code.HANDLER_FAILED), ("EMPTY_INPUT", Code.EMPTY_INPUT)])

@@ -20,6 +20,19 @@ async def file(request: Request, output: Output) -> None:
     await output.write(json.dumps([label[:1], len(label), size]))
 
 
+@cartridge.handles("two-piles")
+async def two_piles(request: Request, output: Output) -> None:
+    """The left is read to its end before the right."""
+    sizes: list[int] = []
+    for side in ("left", "right"):
+        sizes.append(0)
+        async for part in request.stream(side):
+            if not sizes[-1]:
+                await output.stream("begun").item(side)
+            sizes[-1] += len(part)
+    await output.write(json.dumps(sizes))
+
+
 @cartridge.handles("send", needs=("asynchronous", "fails"))
 async def send(request: Request, output: Output) -> None:
     pages: Any = b"p" * request["pages"]
