@@ -91,6 +91,7 @@ def plan_record(compiled: CompiledPlan) -> dict[str, Any]:
                 "cartridge": step.route.cartridge.name,
                 "sources": [{"name": b.source, "argument": b.argument.name} for b in step.bindings],
                 "target": step.step.target,
+                "sides": dict(sorted(step.step.sides.items())),
                 "loops": step.loops,
             }
             for step in compiled.steps.values()

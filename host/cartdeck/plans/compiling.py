@@ -7,13 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from cartdeck.near import near_names
 from cartdeck.plans.fault import at_place, plan_fault
 from cartdeck.plans.graph import Step
 from cartdeck.plans.matching import Source, described, is_like_text, match
 from cartdeck.plans.order import find_cycle, in_order
 from cartdeck.plans.plan import Plan
 from cartdeck.router import Route, Router, parse_cap
-from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, MediaUrn, check_value, encode_value
+from cartdeck_protocol.caps import (
+    ArgumentDefinition,
+    CapDefinition,
+    MediaUrn,
+    OutputDefinition,
+    check_value,
+    encode_value,
+)
 from cartdeck_protocol.errors import CartdeckError, Code
 
 _ANYTHING: Final = MediaUrn.parse("media:")
@@ -123,7 +131,7 @@ class _Compiler:
         for name in plan.input_names:
             self._agree(name, readers[name])
         steps = {name: self._loops(plan.steps[name], routes[name]) for name in self._order}
-        names = [*plan.input_names, *(step.target for step in plan.steps.values() if step.target is not None)]
+        names = [*plan.input_names, *(value for step in plan.steps.values() for value in step.values)]
         values = {
             name: Value(name, producers.get(name), tuple(readers.get(name, ())), self._media[name], self._depths[name])
             for name in names
@@ -149,7 +157,18 @@ class _Compiler:
                 message = f"{step.name} ({definition.alias}) gives nothing; write () for {step.target}"
                 raise plan_fault(message, step.place("target"), candidates=["()"])
             self._media[step.target] = self._media_given(definition, matched, sources)
+        for output, value in step.sides.items():
+            self._media[value] = self._side(step, definition, output).media
         return route
+
+    def _side(self, step: Step, definition: CapDefinition, output: str) -> OutputDefinition:
+        found = definition.outputs.get(output)
+        if found is None or found is definition.main_output:
+            known = sorted(name for name, one in definition.outputs.items() if one is not definition.main_output)
+            there = f"there are {', '.join(known)}" if known else "it has none besides the main one"
+            message = f"{step.name} ({definition.alias}) has no output {output}; {there}"
+            raise plan_fault(message, step.place(f"side {output}"), candidates=near_names(output, known) or known)
+        return found
 
     def _media_given(
         self, definition: CapDefinition, matched: list[ArgumentDefinition], sources: list[Source]
@@ -229,6 +248,8 @@ class _Compiler:
         depth = loops + int(output is not None and output.is_sequence)
         if step.target is not None:
             self._depths[step.target] = depth
+        for name, value in step.sides.items():
+            self._depths[value] = loops + int(route.definition.outputs[name].is_sequence)
         return CompiledStep(
             step=step,
             route=route,

@@ -18,11 +18,12 @@ _FREE_KINDS: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES})
 class Conformance:
     """What is declared of one output, and whether something is it. One of these serves all calls of a step."""
 
-    __slots__ = ("_is_f32", "_is_given", "_like", "is_free", "is_sequence", "is_whole", "media", "name")
+    __slots__ = ("_is_f32", "_is_given", "_like", "_title", "is_free", "is_sequence", "is_whole", "media", "name")
 
     def __init__(self, output: OutputDefinition) -> None:
         self.media = output.media
         self.name = str(output.media)
+        self._title = f"the output {output.name}".rstrip()
         self.is_sequence = output.is_sequence
         self._like = ArgumentDefinition(name="the output", media=output.media, documentation="")
         self._is_f32 = output.media.conforms_to(_F32)
@@ -36,9 +37,13 @@ class Conformance:
         """Raises BAD_OUTPUT for a stream of another kind than the one declared."""
         if is_sequence != self.is_sequence:
             shapes = ("one value", "a sequence")
-            raise _wrong(f"found {shapes[is_sequence]}, expected {shapes[self.is_sequence]}")
+            raise self.wrong(f"found {shapes[is_sequence]}, expected {shapes[self.is_sequence]}")
         if media and media != self.name and not MediaUrn.parse(media).conforms_to(self.media):
-            raise _wrong(f"found {media}, expected {self.media}")
+            raise self.wrong(f"found {media}, expected {self.media}")
+
+    def wrong(self, what: str) -> CartdeckError:
+        """The error that says `what` is not as declared."""
+        return failure(Code.BAD_OUTPUT, f"{self._title} is not what the cap declares: {what}")
 
     @property
     def is_text(self) -> bool:
@@ -48,22 +53,22 @@ class Conformance:
     def check_whole(self, data: bytes) -> None:
         """Raises BAD_OUTPUT unless `data` is all of such an output."""
         if self._is_f32 and (not data or len(data) % _F32_BYTES):
-            raise _wrong(f"found {len(data)} bytes, expected float32 numbers of {_F32_BYTES} bytes each")
+            raise self.wrong(f"found {len(data)} bytes, expected float32 numbers of {_F32_BYTES} bytes each")
         if self._is_given:
             try:
                 decode_value(self._like, data)
             except CartdeckError as error:
-                raise _wrong(str(error)) from None
+                raise self.wrong(str(error)) from None
 
     def check_item(self, item: Any) -> None:
         """Raises BAD_OUTPUT unless `item` is one of such a sequence."""
         if self._is_f32 and (not isinstance(item, bytes) or not item or len(item) % _F32_BYTES):
-            raise _wrong("an item is no vector of float32 numbers")
+            raise self.wrong("an item is no vector of float32 numbers")
         if self._is_given:
             try:
                 check_value(self._like, item)
             except CartdeckError as error:
-                raise _wrong(str(error)) from None
+                raise self.wrong(str(error)) from None
 
 
 @cache
@@ -114,11 +119,7 @@ class OutputCheck:
             self._decoder.decode(piece, is_last)
         except UnicodeDecodeError as error:
             found = f"byte {error.start} of a piece is {error.object[error.start]:#04x} ({error.reason})"
-            raise _wrong(f"it is no UTF-8 text: {found}") from None
-
-
-def _wrong(what: str) -> CartdeckError:
-    return failure(Code.BAD_OUTPUT, f"the output is not what the cap declares: {what}")
+            raise self._conformance.wrong(f"it is no UTF-8 text: {found}") from None
 
 
 def unlike_input(alias: str) -> CartdeckError:

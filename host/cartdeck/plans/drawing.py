@@ -5,7 +5,7 @@ It does not know how it is run.
 
 from collections.abc import Iterator
 
-from cartdeck.plans.compiling import CompiledPlan, CompiledStep
+from cartdeck.plans.compiling import CompiledPlan, CompiledStep, Value
 
 
 def label(step: CompiledStep) -> str:
@@ -17,7 +17,7 @@ def label(step: CompiledStep) -> str:
 def terminal_lines(plan: CompiledPlan) -> list[str]:
     """A line for each input, step and output, with the values that are under way as rails on the left.
 
-    ○ is an input, ● a step, ◉ one that is called for each item, ◇ an output.
+    ○ is an input, ● a step, ◉ one that is called for each item, ◦ a side output of it that goes on, ◇ an output.
     """
     rows = [*_rows(plan)]
     rails = max((len(rail) for rail, _, _ in rows), default=0)
@@ -31,8 +31,7 @@ def _rows(plan: CompiledPlan) -> Iterator[tuple[str, str, str]]:
     for value in plan.inputs:
         column = _free(lanes)
         lanes[column] = value.name
-        kind = "a sequence of " if value.depth else ""
-        yield _rail(lanes, column, "○", {}), value.name, f"{kind}{value.media}"
+        yield _rail(lanes, column, "○", {}), value.name, _kind(value)
     for step in plan.steps.values():
         sources = dict.fromkeys(step.step.sources)
         for name in sources:
@@ -50,12 +49,20 @@ def _rows(plan: CompiledPlan) -> Iterator[tuple[str, str, str]]:
         yield _rail(lanes, column, mark, {one: on for one, on in consumed.items() if one != column}), step.name, about
         lanes[column] = target
         if target is not None and not left[target]:
-            value = plan.values[target]
-            kind = "a sequence of " if value.depth else ""
-            yield _rail(lanes, column, "◇", {}), target, f"{kind}{value.media}"
+            yield _rail(lanes, column, "◇", {}), target, _kind(plan.values[target])
             lanes[column] = None
+        for name in step.step.values[target is not None :]:
+            column = _free(lanes)
+            lanes[column] = name
+            yield _rail(lanes, column, "◦" if left[name] else "◇", {}), name, _kind(plan.values[name])
+            if not left[name]:
+                lanes[column] = None
         while lanes and lanes[-1] is None:
             lanes.pop()
+
+
+def _kind(value: Value) -> str:
+    return f"{'a sequence of ' if value.depth else ''}{value.media}"
 
 
 def _free(lanes: list[str | None]) -> int:

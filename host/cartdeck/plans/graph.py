@@ -66,10 +66,28 @@ class Step:
     """The values that it is given, by their names."""
     target: str | None = None
     """The name of what it gives; None where nothing is wanted of it."""
+    sides: dict[str, str] = field(default_factory=dict[str, str])
+    """Of the cap's outputs by name those that are wanted, and what each is called as a value."""
     constants: dict[str, Any] = field(default_factory=dict[str, Any])
     settings: StepSettings = StepSettings()
     places: dict[str, Place] = field(default_factory=dict[str, Place], compare=False)
-    """Where in the text: `step`, `cap`, `target`, `source 0`, `constant NAME`."""
+    """Where in the text: `step`, `cap`, `target`, `source 0`, `constant NAME`, `side NAME`."""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values that it gives: its target, then its side outputs by their names."""
+        sides = (value for _, value in sorted(self.sides.items())) if self.sides else ()
+        return (*(() if self.target is None else (self.target,)), *sides)
 
     def place(self, what: str) -> Place | None:
         return self.places.get(what) or self.places.get("step")
+
+
+def producers_of(steps: Mapping[str, Step]) -> dict[str, str]:
+    """Which step gives a value, by the value's name."""
+    return {value: step.name for step in steps.values() for value in step.values}
+
+
+def side_value(step: str, output: str) -> str:
+    """What a side output is called that has no name of its own. No other value has a dot in its name."""
+    return f"{step}.{output}"

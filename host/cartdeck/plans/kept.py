@@ -1,7 +1,7 @@
 """Owns what finished calls gave, kept by content in a folder: a later run does only what changed.
 
-It does not know plans. A call's key is the definition of its cap, its cartridge and version, its arguments and the hash
-of its model; so it does not matter in which plan it was made, nor whether that run came to its end.
+It does not know plans, nor what a key is made of; so it does not matter in which plan a call was made, nor whether that
+run came to its end.
 """
 
 import contextlib
@@ -20,16 +20,11 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no st
 
 from cartdeck.calls.arguments import open_file
 from cartdeck.plans.compiling import CompiledStep
-from cartdeck.plans.convert import Absent
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.report import StepReport
 from cartdeck.plans.spool import Reader
-from cartdeck.router import Route, model_spec
-from cartdeck_protocol.caps import CapDefinition, encode_value
 from cartdeck_protocol.errors import Code, failure
 
-_FORM: Final = 1
-"""The version of the folder: what another one wrote is not found."""
 _INLINE_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 1024 * 1024
 _TABLES: Final = """
@@ -46,7 +41,6 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         self._objects = folder / "objects"
-        self._definitions: dict[int, str] = {}
         try:
             self._objects.mkdir(parents=True, exist_ok=True)
             # Commits reach the kernel, which a killed process does not take along; the disk's cache may lag.
@@ -61,54 +55,7 @@ class Kept:
     def close(self) -> None:
         self._database.close()
 
-    # -- keys
-
-    async def key(self, route: Route, arguments: Mapping[str, Any], readers: Mapping[str, Sequence[Reader]]) -> str:
-        """The key of a call with `arguments`; those in `readers` are read there instead, from the beginning."""
-        definition = route.definition
-        parts = [str(_FORM), self._definition(definition), route.cartridge.name, route.cartridge.manifest.version]
-        for name in sorted(arguments):
-            digest = hashlib.sha256()
-            if name in readers:
-                for reader in readers[name]:
-                    async for entry in reader.entries():
-                        await self._add(digest, entry)
-                    digest.update(b"end of a source")
-            else:
-                argument = definition.argument(name)
-                value = arguments[name]
-                if not argument.is_sequence and not isinstance(value, Path):
-                    value = encode_value(argument, value)
-                await self._add(digest, value)
-            parts.append(f"{definition.argument(name).name}={digest.hexdigest()}")
-        parts.append(await self._model(definition, arguments))
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-    def _definition(self, definition: CapDefinition) -> str:
-        found = self._definitions.get(id(definition))
-        if found is None:
-            found = self._definitions[id(definition)] = json.dumps(definition.to_plain(), sort_keys=True)
-        return found
-
-    async def _add(self, digest: Any, entry: Any) -> None:
-        if isinstance(entry, Path):
-            digest.update(b"file " + (await self._file_hash(entry)).encode())
-            return
-        if isinstance(entry, Absent):
-            entry = repr(entry)
-        data = entry if isinstance(entry, bytes) else _pack(entry)
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-
-    async def _model(self, definition: CapDefinition, arguments: Mapping[str, Any]) -> str:
-        """What tells one model from another: the hash of a local file; a spec that names its source as it stands."""
-        spec = model_spec(definition, arguments)
-        if spec is None:
-            return "no model"
-        path = _local_file(spec)
-        return spec if path is None else await self._file_hash(path)
-
-    async def _file_hash(self, path: Path) -> str:
+    async def file_hash(self, path: Path) -> str:
         """The sha256 of a file, which is read again only when its size or time has changed."""
         name, status = _identity(path)
         if status is not None:
@@ -122,38 +69,45 @@ class Kept:
             self._database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", values)
         return found
 
-    # -- entries of one call of a mapped step
+    # -- what one call of a mapped step gave: an entry of each output
 
-    def find(self, key: str) -> tuple[bool, Any]:
-        """Whether such a call is known, and what it gave."""
-        row = self._row(key)
-        if row is None:
-            return False, None
-        entries = [*self._entries(row)]
-        return (True, entries[0]) if len(entries) == 1 else (False, None)
+    def find(self, key: str, outputs: Sequence[str]) -> list[Any] | None:
+        """What such a call gave, of each output; None if it is not known."""
+        found: list[Any] = []
+        for output in outputs:
+            row = self._row(_row_key(key, output))
+            entries = [] if row is None else [*self._entries(row)]
+            if len(entries) != 1:
+                return None
+            found += entries
+        return found
 
-    def keep(self, key: str, compiled: CompiledStep, entry: Any, provenance: Mapping[str, Any]) -> None:
-        with self._write(key, compiled, provenance) as write:
-            write(entry)
+    def keep(self, key: str, compiled: CompiledStep, entries: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
+        for output, entry in entries.items():
+            with self._write(_row_key(key, output), compiled, provenance) as write:
+                write(entry)
 
-    # -- the output of a step that is one call
+    # -- what a step that is one call gave; one that gives nothing is kept as an output without entries
 
-    def restore(self, key: str, target: Flow | None, report: StepReport) -> bool:
-        """Fill `target` with what such a call gave. Whether there was one."""
-        row = self._row(key)
-        if row is None:
+    def restore(self, key: str, targets: Mapping[str, Flow], report: StepReport) -> bool:
+        """Fill `targets` with what such a call gave. Whether there was one."""
+        rows = {output: self._row(_row_key(key, output)) for output in (targets or ("",))}
+        if any(row is None for row in rows.values()):
             return False
-        report.provenance = json.loads(row[0])
-        for entry in self._entries(row):
-            if target is not None:
-                target.put(entry)
+        for output, row in rows.items():
+            report.provenance = json.loads(row[0])
+            for entry in self._entries(row):
+                if output in targets:
+                    targets[output].put(entry)
         return True
 
-    def save(self, key: str, compiled: CompiledStep, reader: Reader | None, report: StepReport) -> None:
-        """Keep what is in the value that `reader` reads."""
-        with self._write(key, compiled, report.provenance) as write:
-            while reader is not None and reader.position < reader.spool.count:
-                write(reader.take())
+    def save(self, key: str, compiled: CompiledStep, readers: Mapping[str, Reader], report: StepReport) -> None:
+        """Keep what is in the values that `readers` read."""
+        for output in readers or ("",):
+            reader = readers.get(output)
+            with self._write(_row_key(key, output), compiled, report.provenance) as write:
+                while reader is not None and reader.position < reader.spool.count:
+                    write(reader.take())
 
     # -- rows and files
 
@@ -184,7 +138,7 @@ class Kept:
 
         def write(entry: Any) -> None:
             nonlocal size, file
-            parts.append(_pack(entry))
+            parts.append(pack(entry))
             size += len(parts[-1])
             if size > _INLINE_BYTES:
                 if file is None:
@@ -217,15 +171,13 @@ class Kept:
                     Path(names[0]).unlink()
 
 
-def _pack(entry: Any) -> bytes:
+def pack(entry: Any) -> bytes:
+    """An entry as it is kept, and as it counts for a key."""
     return cast("bytes", cast("Any", msgpack).packb(entry, default=str))
 
 
-def _local_file(spec: str) -> Path | None:
-    with contextlib.suppress(OSError, ValueError, RuntimeError):  # no name that a file can have
-        path = Path(spec).expanduser()
-        return path.absolute() if path.is_file() else None
-    return None
+def _row_key(key: str, output: str) -> str:
+    return f"{key}-{output}" if output else key
 
 
 def _identity(path: Path) -> tuple[str, os.stat_result | None]:

@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
-from cartdeck.events import Result
+from cartdeck.plans.call_output import CallOutput, part_of
 from cartdeck.plans.compiling import CompiledStep
-from cartdeck.plans.conformance import unlike_input
 from cartdeck.plans.convert import Absent, as_item, as_value
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.item_source import ItemSource
+from cartdeck.plans.kept import Kept
 from cartdeck.plans.source_values import Taken, scalar, sequence
 from cartdeck.plans.step_call import AdmittedCall, StepCall
 from cartdeck.plans.step_run import Context, Missing, StepRun
@@ -31,12 +31,15 @@ _SHARED: Final = object()
 
 class MappedRun(StepRun):
     __slots__ = (
-        "_at_once", "_delivered", "_failed", "_is_moving", "_is_over", "_is_plain", "_items", "_open_calls", "_results",
-        "_taken", "_workers",
+        "_at_once", "_delivered", "_failed", "_is_moving", "_is_over", "_is_plain", "_items", "_open_calls",
+        "_output", "_results", "_taken", "_workers",
     )  # fmt: skip
 
-    def __init__(self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], target: Flow | None) -> None:
-        super().__init__(context, compiled, sources, target)
+    def __init__(
+        self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], targets: dict[str, Flow]
+    ) -> None:
+        super().__init__(context, compiled, sources, targets)
+        self._output = CallOutput(compiled.definition, self.conformances, targets)
         self._taken = [
             Taken(one.argument, sources[one.source], one.loops, keeps=one.loops == 0) for one in compiled.bindings
         ]
@@ -53,8 +56,6 @@ class MappedRun(StepRun):
         self._is_moving = asyncio.Event()
         self._is_over = asyncio.Event()
         self._open_calls = 0
-        if target is not None:
-            target.is_handed_over = True
 
     async def run(self) -> None:
         try:
@@ -67,7 +68,7 @@ class MappedRun(StepRun):
                 taken.close()
         self.report.items = self._items.taken
         self.is_reused = bool(self.report.reused) and self.report.tries == 0
-        self.end_target()
+        self.end_targets()
 
     async def _prepare(self) -> None:
         """What all items share must be there before the first."""
@@ -120,8 +121,9 @@ class MappedRun(StepRun):
                     self._count()
                 result = await self._item((index,), row)
                 self._deliver(index, result)
-                if self.target is not None and self.target.spool.is_full:
-                    await self.target.spool.room(self.longest_hold_s)
+                for target in self.targets.values():
+                    if target.spool.is_full:
+                        await target.spool.room(self.longest_hold_s)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -138,16 +140,18 @@ class MappedRun(StepRun):
         if index != self._delivered:
             self._results[index] = result
             return
-        target = self.target
+        targets = self.targets.values()
+        is_single = len(targets) == 1
         while True:
-            if target is not None:
-                target.put(result)
+            for number, target in enumerate(targets):
+                target.put(result if is_single else part_of(result, number))
             self._delivered += 1
             if self._delivered not in self._results:
                 break
             result = self._results.pop(self._delivered)
-        if target is not None and not target.has_begun:
-            target.begin()
+        for target in targets:
+            if not target.has_begun:
+                target.begin()
         if not self._is_moving.is_set():
             self._is_moving.set()
 
@@ -161,7 +165,7 @@ class MappedRun(StepRun):
                 if isinstance(entry, Absent):
                     return self._pass_on(item, entry)
                 arguments[taken.argument.name] = as_value(entry, taken.argument)
-            if self.retry or self.context.kept is not None:
+            if self.retry or self.kept is not None:
                 return await self._call(item, arguments)
             try:
                 result = await self._once(item, arguments)
@@ -247,30 +251,33 @@ class MappedRun(StepRun):
         return arguments
 
     async def _call(self, item: tuple[int, ...], arguments: dict[str, Any], *, is_whole_item: bool = True) -> Any:
-        kept, key = self.context.kept, ""
-        if kept is not None:
-            key = await kept.key(self.compiled.route, arguments, {})
-            found, entry = kept.find(key)
-            if found:
-                self.report.reused += 1
-                if is_whole_item:
-                    self.tally.item_ended(1.0)
-                    self.show(item)
-                return entry
+        kept = self.kept
         try:
-            if self.retry:
-                entry = await self.with_tries(lambda: self._once(item, arguments))
+            if kept is None:
+                entry = await self._tried(item, arguments)
             else:
-                entry = await self._once(item, arguments)
+                entry = await self._kept_or_tried(kept, item, arguments)
         except CartdeckError as error:
             entry = self._lost(item, error)
-        else:
-            if kept is not None:
-                kept.keep(key, self.compiled, entry, self.report.provenance)
         if is_whole_item:
             self.tally.item_ended(1.0)
             self.show(item)
         return entry
+
+    async def _kept_or_tried(self, kept: Kept, item: tuple[int, ...], arguments: dict[str, Any]) -> Any:
+        key = await self.key(arguments, {})
+        found = kept.find(key, self._output.names)
+        if found is not None:
+            self.report.reused += 1
+            return self._output.joined(found)
+        entry = await self._tried(item, arguments)
+        kept.keep(key, self.compiled, self._output.split(entry), self.report.provenance)
+        return entry
+
+    async def _tried(self, item: tuple[int, ...], arguments: dict[str, Any]) -> Any:
+        if not self.retry:
+            return await self._once(item, arguments)
+        return await self.with_tries(lambda: self._once(item, arguments))
 
     def _lost(self, item: tuple[int, ...], error: CartdeckError) -> Absent:
         """What stands for an item that failed. Raises the error where the step cannot go on without it."""
@@ -290,7 +297,7 @@ class MappedRun(StepRun):
         try:
             call.begin()
             result = await call.collect()
-            entry = self._entry_of(result, arguments)
+            entry = self._output.entry_of(result, arguments)
         except BaseException:
             await call.settle()
             raise
@@ -302,29 +309,6 @@ class MappedRun(StepRun):
                 self.tally.advance(-call.fraction)
         self.report.provenance = result.provenance
         return entry
-
-    def _entry_of(self, result: Result, arguments: dict[str, Any]) -> Any:
-        """What a call gave, checked: bytes, or a list of items."""
-        conformance = self.conformance
-        if conformance is None:
-            return b""
-        if conformance.is_sequence:
-            for one in result.items:
-                conformance.check_item(one)
-            return result.items
-        data = result.data
-        if not conformance.is_free:
-            conformance.check_whole(data)
-        if self.compiled.definition.urn.effect == "none":
-            self._check_effect(arguments, data)
-        return data
-
-    def _check_effect(self, arguments: dict[str, Any], entry: bytes) -> None:
-        main = self.compiled.definition.main_argument
-        given: Any = None if main is None else arguments.get(main.name)
-        given = given.encode() if isinstance(given, str) else given
-        if isinstance(given, bytes) and given != entry:
-            raise unlike_input(self.compiled.definition.alias)
 
     # -- the pace of whoever gives the items
 

@@ -6,16 +6,17 @@ It does not know how text is read, nor caps.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cartdeck.plans.graph import SETTINGS, Step
+from cartdeck.plans.graph import SETTINGS, Step, producers_of, side_value
 from cartdeck.plans.order import in_order
 
 Comments = Mapping[tuple[str, ...], Sequence[str]]
-"""Lines of comment above a statement: by its kind (`input`, `step`, `constant`, `settings`, `wiring`) and names."""
+"""Lines of comment above a statement, by its names behind its kind: `input`, `step`, `constant`, `settings`, `wiring`,
+`naming`."""
 
 
 def canonical_text(steps: Mapping[str, Step], inputs: Mapping[str, str], comments: Comments) -> str:
     """Declared inputs, then steps with their constants and settings, then wires; steps as they need each other."""
-    producers = {step.target: name for name, step in steps.items() if step.target is not None}
+    producers = producers_of(steps)
     order = in_order({name: {producers[s] for s in step.sources if s in producers} for name, step in steps.items()})
     sections = (
         _inputs(inputs, comments),
@@ -50,6 +51,10 @@ def _wiring(step: Step, comments: Comments) -> Iterator[str]:
     yield from _comment(comments.get(("wiring", step.name), ()))
     source = step.sources[0] if len(step.sources) == 1 else f"({', '.join(step.sources)})"
     yield f"{source} -> {step.name} -> {step.target or '()'}"
+    for output, value in sorted(step.sides.items()):
+        if value != side_value(step.name, output):
+            yield from _comment(comments.get(("naming", step.name, output), ()))
+            yield f"{side_value(step.name, output)} -> {value}"
 
 
 def _comment(lines: Iterable[str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ import anyio
 
 from cartdeck.calls.pulling import Source
 from cartdeck.engine import Engine
+from cartdeck.plans.call_key import CallKeys
 from cartdeck.plans.compiling import CompiledPlan, CompiledStep, compile_plan
 from cartdeck.plans.events import PlanEnded, PlanEvent, StepState
 from cartdeck.plans.flow import Flow
@@ -185,6 +186,7 @@ class PlanRun:
             telling=self._telling,
             tally=self.tally,
             kept=self._kept,
+            keys=None if self._kept is None else CallKeys(self._kept, engine),
             on_error=self._on_error,
             at_once=at_once,
             on_ended=self._on_step_ended,
@@ -211,8 +213,11 @@ class PlanRun:
     def _make(self, context: Context, compiled: CompiledStep) -> StepRun:
         kind = MappedRun if compiled.loops else SingleRun
         sources = {binding.source: self._flows[binding.source] for binding in compiled.bindings}
-        target = compiled.step.target
-        return kind(context, compiled, sources, None if target is None else self._flows[target])
+        step = compiled.step
+        targets = {output: self._flows[value] for output, value in step.sides.items()}
+        if step.target is not None:
+            targets[""] = self._flows[step.target]
+        return kind(context, compiled, sources, targets)
 
     def _offer(self, flow: Flow, entries: Any, budget: Budget) -> None:
         """Fill an input: at once, or by a task as it comes."""
@@ -260,7 +265,7 @@ class PlanRun:
         place. With kept results all sources must be there, as they are part of a call's name.
         """
         for name, flow in step.sources.items():
-            needs_end = self._kept is not None or self._must_wait_for_end(step, name)
+            needs_end = step.kept is not None or self._must_wait_for_end(step, name)
             if flow.is_ended if needs_end else flow.has_begun:
                 continue
             step.waits_for += 1
@@ -303,8 +308,10 @@ class PlanRun:
             self._stop(step.report.error, step.name)
         elif step.state is StepState.CANCELLED and not self._is_stopping:
             self._stop(failure(Code.ABORTED, "the engine was closed while the plan ran"), None)
-        elif step.target is not None and not step.target.is_ended:
-            step.target.fail(failure(Code.CANCELLED, f"the step {step.name} ended without a result"))
+        else:
+            for target in step.targets.values():
+                if not target.is_ended:
+                    target.fail(failure(Code.CANCELLED, f"the step {step.name} ended without a result"))
         if not self._open:
             self._finish()
 

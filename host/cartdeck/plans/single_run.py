@@ -3,12 +3,14 @@
 It does not know mapped steps.
 """
 
+import asyncio
 from typing import Any
 
 from cartdeck.events import Data, End
 from cartdeck.plans.compiling import CompiledStep
 from cartdeck.plans.conformance import OutputCheck
 from cartdeck.plans.flow import Flow
+from cartdeck.plans.kept import Kept
 from cartdeck.plans.source_values import Taken, scalar, sequence, short
 from cartdeck.plans.spool import NOTHING
 from cartdeck.plans.step_call import StepCall
@@ -19,9 +21,11 @@ from cartdeck_protocol.caps import ArgumentDefinition
 class SingleRun(StepRun):
     __slots__ = ("_keeps", "_taken")
 
-    def __init__(self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], target: Flow | None) -> None:
-        super().__init__(context, compiled, sources, target)
-        keeps = self.retry > 0 or context.kept is not None
+    def __init__(
+        self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], targets: dict[str, Flow]
+    ) -> None:
+        super().__init__(context, compiled, sources, targets)
+        keeps = self.retry > 0 or self.kept is not None
         self._taken: list[tuple[ArgumentDefinition, list[Taken]]] = []
         for binding in compiled.bindings:
             taken = Taken(binding.argument, sources[binding.source], 0, keeps=keeps)
@@ -30,15 +34,15 @@ class SingleRun(StepRun):
             else:
                 self._taken.append((binding.argument, [taken]))
         self._keeps = keeps
-        if target is not None:
-            is_whole = self.conformance is not None and self.conformance.is_whole
+        for output, target in targets.items():
             # What may be missing, come again or be refused at its end is handed over when it has ended.
+            is_whole = self.conformances[output].is_whole
             target.is_handed_over = not (self.retry or self.is_absentable or is_whole)
 
     async def run(self) -> None:
         try:
-            if self.context.kept is not None:
-                await self._run_kept()
+            if self.kept is not None:
+                await self._run_kept(self.kept)
             elif self.retry:
                 await self.with_tries(self._call)
             else:
@@ -47,28 +51,28 @@ class SingleRun(StepRun):
             for _, group in self._taken:
                 for taken in group:
                     taken.close()
-        self.end_target()
+        self.end_targets()
 
-    async def _run_kept(self) -> None:
-        kept = self.context.kept
-        assert kept is not None
+    async def _run_kept(self, kept: Kept) -> None:
         arguments = await self._arguments()
         readers = {argument.name: [one.reader.fork() for one in group] for argument, group in self._taken}
         try:
-            key = await kept.key(self.compiled.route, arguments, readers)
+            key = await self.key(arguments, readers)
         finally:
             for group in readers.values():
                 for reader in group:
                     reader.close()
-        if kept.restore(key, self.target, self.report):
+        if kept.restore(key, self.targets, self.report):
             self.is_reused = True
             self.report.reused = 1
             return
-        saved = None if self.target is None else self.target.reader(keeps=True)
-        await self.with_tries(self._call)
-        kept.save(key, self.compiled, saved, self.report)
-        if saved is not None:
-            saved.close()
+        saved = {output: target.reader(keeps=True) for output, target in self.targets.items()}
+        try:
+            await self.with_tries(self._call)
+            kept.save(key, self.compiled, saved, self.report)
+        finally:
+            for reader in saved.values():
+                reader.close()
 
     async def _arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {**self.compiled.step.constants}
@@ -85,7 +89,7 @@ class SingleRun(StepRun):
 
     async def _call(self) -> None:
         arguments = await self._arguments()
-        slots, target = self.context.slots, self.target
+        slots = self.context.slots
         if not slots.take_now(self.cartridge, self.capacity):
             self.show((), phase="queued", message="waits for a place")
             await slots.take(self.cartridge, self.capacity)
@@ -95,8 +99,9 @@ class SingleRun(StepRun):
             await self._read(call, arguments)
         except BaseException:
             await call.settle()
-            if target is not None and not target.is_handed_over:
-                target.drop()
+            for target in self.targets.values():
+                if not target.is_handed_over:
+                    target.drop()
             self.tally.advance(-call.fraction)
             raise
         finally:
@@ -104,35 +109,58 @@ class SingleRun(StepRun):
         self.tally.item_ended(1.0 - call.fraction)
 
     async def _read(self, call: StepCall, arguments: dict[str, Any]) -> None:
-        target, check = self.target, self._check(arguments)
+        targets, checks = self.targets, self._checks(arguments)
+        handed_over = [target for target in targets.values() if target.is_handed_over]
         while type((batch := await call.next_events())[0]) is not End:
             for event in batch:
-                if type(event) is Data and not event.output:
-                    if check is not None:
-                        check.feed(event.value)
-                    if target is not None:
-                        target.put(event.value)
-            if target is None or not target.is_handed_over:
+                if type(event) is Data:
+                    self._take(event.output, event.value, checks)
+            if not handed_over:
                 continue
-            if not call.is_answered and target.spool.count:  # else it is whole in a moment, and told as such
-                target.begin()
-            if target.spool.is_full:
-                await target.spool.room(self.longest_hold_s)
+            if not call.is_answered:  # else it is whole in a moment, and told as such
+                for target in handed_over:
+                    if target.spool.count:
+                        target.begin()
+            await self._room(handed_over)
         if call.whole is not None:
-            if check is not None:
-                check.feed(call.whole)
-            if target is not None:
-                target.put(call.whole)
-        if check is not None:
+            self._take("", call.whole, checks)
+        for check in checks.values():
             check.finish()
         self.report.provenance = call.result.provenance
 
-    def _check(self, arguments: dict[str, Any]) -> OutputCheck | None:
-        """What looks at the output as it comes; None where any bytes are right."""
-        conformance, definition = self.conformance, self.compiled.definition
+    def _take(self, output: str, value: Any, checks: dict[str, OutputCheck]) -> None:
+        check, target = checks.get(output), self.targets.get(output)
+        if check is not None:
+            check.feed(value)
+        if target is not None:
+            target.put(value)
+
+    async def _room(self, targets: list[Flow]) -> None:
+        """Wait where every output that somebody reads is far ahead: one that is read must not wait for another, whose
+        reader may be the same step. What is not read yet goes to the file."""
+        spools = [target.spool for target in targets if target.spool.is_read]
+        if not spools or not all(spool.is_full for spool in spools):
+            return
+        if len(spools) == 1:
+            await spools[0].room(self.longest_hold_s)
+            return
+        waits = [asyncio.ensure_future(spool.room(self.longest_hold_s)) for spool in spools]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.wait(waits)
+
+    def _checks(self, arguments: dict[str, Any]) -> dict[str, OutputCheck]:
+        """What looks at the outputs as they come; none where any bytes are right."""
+        definition = self.compiled.definition
         mirrored = None
         if definition.urn.effect == "none" and definition.main_argument is not None:
             mirrored = arguments.get(definition.main_argument.name)
-        if conformance is None or (conformance.is_free and mirrored is None):
-            return None
-        return OutputCheck(conformance, definition.alias, mirrored)
+        checks: dict[str, OutputCheck] = {}
+        for output, conformance in self.conformances.items():
+            given = None if output else mirrored
+            if not conformance.is_free or given is not None:
+                checks[output] = OutputCheck(conformance, definition.alias, given)
+        return checks

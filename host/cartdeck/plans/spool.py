@@ -193,6 +193,11 @@ class Spool:
             reader.wake()
 
     @property
+    def is_read(self) -> bool:
+        """Somebody takes what comes, as it comes."""
+        return any(one.is_running for one in self._readers)
+
+    @property
     def is_full(self) -> bool:
         """The writer is far ahead of all readers that run."""
         ahead = [self.put_bytes - one.read_bytes for one in self._readers if one.is_running]

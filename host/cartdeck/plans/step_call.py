@@ -27,7 +27,7 @@ class Listener(Protocol):
 class StepCall(Call):
     """A call whose progress goes to a listener as it comes, past the queue of its events."""
 
-    __slots__ = ("_conformance", "_keeps", "_listener", "fraction", "item", "whole")
+    __slots__ = ("_conformances", "_keeps", "_listener", "fraction", "item", "whole")
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class StepCall(Call):
         timeout_s: float | None,
         keeps: bool,
         listener: Listener,
-        conformance: Conformance | None,
+        conformances: Mapping[str, Conformance],
         item: tuple[int, ...] = (),
     ) -> None:
         super().__init__(engine, cap, arguments, timeout_s=timeout_s, keep_bytes=KEEP_ALL if keeps else 0)
         self._listener = listener
         self._keeps = keeps
-        self._conformance = conformance
+        self._conformances = conformances
         self.item = item
         self.fraction = 0.0
         """The highest progress so far."""
@@ -52,12 +52,8 @@ class StepCall(Call):
         """The main output, of a call that keeps nothing: where it came in one piece, past the queue of events."""
 
     def on_stream(self, stream: InStream, payload: bytes | None) -> None:
-        declared = self._conformance
-        if (
-            declared is not None
-            and not stream.name
-            and (stream.media != declared.name or stream.is_sequence != declared.is_sequence)
-        ):
+        declared = self._conformances.get(stream.name)
+        if declared is not None and (stream.media != declared.name or stream.is_sequence != declared.is_sequence):
             try:
                 declared.check_stream(stream.media, is_sequence=stream.is_sequence)
             except CartdeckError as error:

@@ -7,10 +7,11 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from cartdeck.plans.call_key import CallKeys
 from cartdeck.plans.compiling import CompiledStep
 from cartdeck.plans.conformance import conformance_of
 from cartdeck.plans.convert import Absent
@@ -19,9 +20,10 @@ from cartdeck.plans.fault import at_place
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.graph import ABSENT
 from cartdeck.plans.kept import Kept
+from cartdeck.plans.model_hash import OBTAIN
 from cartdeck.plans.report import StepReport
 from cartdeck.plans.slots import Slots
-from cartdeck.plans.spool import Budget
+from cartdeck.plans.spool import Budget, Reader
 from cartdeck.plans.step_call import StepCall
 from cartdeck.plans.tally import PlanTally, StepTally
 from cartdeck.plans.telling import Telling
@@ -48,6 +50,7 @@ class Context:
     telling: Telling
     tally: PlanTally
     kept: Kept | None
+    keys: CallKeys | None
     on_error: str
     at_once: int
     on_ended: "Callable[[StepRun], None]"
@@ -67,24 +70,33 @@ class StepRun(ABC):
     """A step that is run once. `execute` is the body of its task."""
 
     __slots__ = (
-        "_began_at_s", "capacity", "cartridge", "compiled", "conformance", "context", "follower", "is_absentable",
-        "is_missed", "is_reused", "report", "retry", "sources", "stopped_by", "tally", "target", "task", "timeout_s",
-        "waits_for",
+        "_began_at_s", "capacity", "cartridge", "compiled", "conformances", "context", "follower", "is_absentable",
+        "is_missed", "is_reused", "kept", "report", "retry", "sources", "stopped_by", "tally", "targets", "task",
+        "timeout_s", "waits_for",
     )  # fmt: skip
 
-    def __init__(self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], target: Flow | None) -> None:
+    def __init__(
+        self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], targets: dict[str, Flow]
+    ) -> None:
         self.context = context
         self.compiled = compiled
         self.sources = sources
-        self.target = target
+        self.targets = targets
+        """The values that it gives, by the names of the cap's outputs, "" being the main one."""
         settings = compiled.step.settings
         self.retry = settings.retry or 0
         self.is_absentable = (settings.on_error or context.on_error) == ABSENT
         self.timeout_s = settings.timeout_s
         self.cartridge = compiled.route.cartridge.name
         self.capacity = compiled.route.cartridge.manifest.capacity
-        output = compiled.definition.main_output
-        self.conformance = None if output is None else conformance_of(output)
+        self.conformances = {
+            name: conformance_of(output)
+            for name, output in compiled.definition.outputs.items()
+            if not name or name in targets
+        }
+        is_of_moment = any(cap.alias == OBTAIN for cap in compiled.route.cartridge.manifest.caps)
+        self.kept = None if is_of_moment else context.kept
+        """Where what it gives is kept. What the models cartridge says holds for the moment: files come and go."""
         self.report = StepReport(compiled.name, cartridge=self.cartridge)
         self.tally = StepTally(context.tally, None if compiled.loops else 1)
         self.waits_for = 0
@@ -140,7 +152,7 @@ class StepRun(ABC):
             self.finish(StepState.CANCELLED, because=self.stopped_by)
             return
         placed = at_place(error, self.compiled.step.place("step"), step=self.name)
-        is_begun = self.target is not None and self.target.has_begun
+        is_begun = any(target.has_begun for target in self.targets.values())
         if self.is_absentable and error.code not in _NO_STEP_ERROR and not is_begun:
             self._miss(Absent(self.name, (), placed))
         self.finish(StepState.FAILED, error=placed)
@@ -148,9 +160,9 @@ class StepRun(ABC):
     def _miss(self, absent: Absent) -> None:
         self.is_missed = True
         self.report.missing.append(absent)
-        if self.target is not None:
-            self.target.drop()
-            self.target.miss(absent)
+        for target in self.targets.values():
+            target.drop()
+            target.miss(absent)
 
     def finish(self, state: StepState, *, because: str | None = None, error: CartdeckError | None = None) -> None:
         """The one end. What it gives is whole by now, or there is none."""
@@ -164,13 +176,13 @@ class StepRun(ABC):
             self.context.telling.tell(StepEnded(self.name, state, self.context.tally.overall, because, error))
         self.context.on_ended(self)
 
-    def end_target(self) -> None:
+    def end_targets(self) -> None:
         """What the step gives is whole."""
-        if self.target is not None:
-            context = self.context
+        context = self.context
+        for target in self.targets.values():
             context.ending = self
             try:
-                self.target.end()
+                target.end()
             finally:
                 context.ending = None
 
@@ -192,7 +204,7 @@ class StepRun(ABC):
             timeout_s=self.timeout_s,
             keeps=keeps,
             listener=self,
-            conformance=self.conformance,
+            conformances=self.conformances,
             item=item,
         )
 
@@ -212,8 +224,16 @@ class StepRun(ABC):
                     raise
                 failed += 1
                 pause_s = _pause_s(failed, error)
-                self._say("warning", (), f"failed with {error.code_name}: {error}; tried again in {pause_s:.1f} s")
+                self.say("warning", (), f"failed with {error.code_name}: {error}; tried again in {pause_s:.1f} s")
                 await asyncio.sleep(pause_s)
+
+    async def key(self, arguments: dict[str, Any], readers: Mapping[str, Sequence[Reader]]) -> str:
+        """The key of a call among kept results. Raises what obtaining its models raises."""
+        keys, route = self.context.keys, self.compiled.route
+        assert keys is not None
+        listener = _Obtaining(self)
+        models = await self.with_tries(lambda: keys.model_lines(route.definition, arguments, listener, self.timeout_s))
+        return await keys.key(route, arguments, readers, models=models)
 
     # -- what calls say
 
@@ -228,9 +248,9 @@ class StepRun(ABC):
         self.show(call.item, phase=phase, message=message)
 
     def on_line(self, call: StepCall, event: Logged) -> None:
-        self._say(event.level, call.item, event.message)
+        self.say(event.level, call.item, event.message)
 
-    def _say(self, level: str, item: tuple[int, ...], message: str) -> None:
+    def say(self, level: str, item: tuple[int, ...], message: str) -> None:
         self.context.telling.tell(StepLog(self.name, item, level, message, self.cartridge))
 
     def show(
@@ -270,6 +290,22 @@ class StepRun(ABC):
         self.report.missing.append(absent)
         self.context.telling.tell(ItemFailed(self.name, item, placed))
         return absent
+
+
+class _Obtaining:
+    """Shows what is said while the files of a step's models are looked at; it is no part of the step's progress."""
+
+    def __init__(self, step: StepRun) -> None:
+        self._step = step
+
+    def on_progress(self, call: StepCall, event: Logged) -> None:
+        self._step.show(call.item, phase=event.phase, message=event.message, work=event.work, total=event.total)
+
+    def on_line(self, call: StepCall, event: Logged) -> None:
+        self._step.say(event.level, call.item, event.message)
+
+    def on_notice(self, call: StepCall, message: str, phase: str) -> None:
+        self._step.show(call.item, phase=phase, message=message)
 
 
 def _pause_s(failed: int, error: CartdeckError) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cartdeck.plans.fault import Place, plan_fault
+from cartdeck.plans.graph import side_value
 from cartdeck.plans.scanner import Scanner
 
 
@@ -29,11 +30,22 @@ class Header:
 
 @dataclass(slots=True)
 class Wiring:
-    """`SOURCE -> ALIAS -> TARGET`. `()` stands for no source, or no target."""
+    """`SOURCE -> ALIAS -> TARGET`. `()` stands for no source, or no target; a source `ALIAS.OUTPUT` is a side output of
+    a step."""
 
     sources: list[Word]
     alias: Word
     target: Word | None
+    comments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class Naming:
+    """`ALIAS.OUTPUT -> NAME`: a side output as a value with a name of its own."""
+
+    alias: Word
+    output: Word
+    target: Word
     comments: list[str] = field(default_factory=list[str])
 
 
@@ -57,7 +69,7 @@ class Setting:
     comments: list[str] = field(default_factory=list[str])
 
 
-Statement = Header | Wiring | Constant | Setting
+Statement = Header | Wiring | Naming | Constant | Setting
 
 _BEGINNING = "a statement: ALIAS CAP, SOURCE -> ALIAS -> TARGET, ALIAS.ARGUMENT = VALUE or ALIAS {SETTING=VALUE}"
 
@@ -98,7 +110,10 @@ def _statement(scanner: Scanner, *, is_bracketed: bool) -> Statement:
         return _wiring(scanner, [alias])
     scanner.skip(lines=is_bracketed)
     if scanner.take("."):
-        return _constant(scanner, alias, is_bracketed=is_bracketed)
+        name = _word(scanner, "the name of an argument, or of an output")
+        if _comes_arrow(scanner):
+            return _from_side(scanner, alias, name)
+        return _constant(scanner, alias, name, is_bracketed=is_bracketed)
     if scanner.take("{"):
         return _setting(scanner, alias)
     place = scanner.place()
@@ -131,7 +146,7 @@ def _group(scanner: Scanner) -> list[Word]:
     if scanner.take(")"):
         return words
     while True:
-        words.append(_word(scanner, "the name of a value"))
+        words.append(_source(scanner))
         scanner.skip(lines=True)
         if scanner.take(")"):
             return words
@@ -140,17 +155,44 @@ def _group(scanner: Scanner) -> list[Word]:
         scanner.skip(lines=True)
 
 
+def _source(scanner: Scanner) -> Word:
+    """A value, or `ALIAS.OUTPUT`."""
+    word = _word(scanner, "the name of a value")
+    if not scanner.take("."):
+        return word
+    return Word(side_value(word.text, scanner.name("the name of an output")), word.place)
+
+
+def _alias(scanner: Scanner, wanted: str) -> Word:
+    alias = _word(scanner, wanted)
+    if alias.text == "LOOP":
+        raise plan_fault("LOOP is not written: a sequence that meets a single argument is looped over", alias.place)
+    return alias
+
+
+def _from_side(scanner: Scanner, alias: Word, output: Word) -> Wiring | Naming:
+    """What follows `ALIAS.OUTPUT ->`: a name, or a step and its target."""
+    scanner.skip(lines=True)
+    word = _alias(scanner, "a name for that output, or the alias of a step")
+    if not _comes_arrow(scanner):
+        return Naming(alias, output, word)
+    return _target(scanner, [Word(side_value(alias.text, output.text), alias.place)], word)
+
+
 def _wiring(scanner: Scanner, sources: list[Word]) -> Wiring:
     if scanner.text[scanner.position - 1] == ")" and not _comes_arrow(scanner):
         scanner.skip(lines=False)
         scanner.refuse("->")
     scanner.skip(lines=True)
-    alias = _word(scanner, "the alias of a step")
-    if alias.text == "LOOP":
-        raise plan_fault("LOOP is not written: a sequence that meets a single argument is looped over", alias.place)
+    alias = _alias(scanner, "the alias of a step")
     if not _comes_arrow(scanner):
         scanner.skip(lines=False)
         scanner.refuse("->")
+    return _target(scanner, sources, alias)
+
+
+def _target(scanner: Scanner, sources: list[Word], alias: Word) -> Wiring:
+    """The end of a wiring, behind its second arrow."""
     scanner.skip(lines=True)
     if scanner.take("("):
         scanner.skip(lines=True)
@@ -160,11 +202,10 @@ def _wiring(scanner: Scanner, sources: list[Word]) -> Wiring:
     return Wiring(sources, alias, _word(scanner, "the name of what the step gives"))
 
 
-def _constant(scanner: Scanner, alias: Word, *, is_bracketed: bool) -> Constant:
-    argument = _word(scanner, "the name of an argument")
+def _constant(scanner: Scanner, alias: Word, argument: Word, *, is_bracketed: bool) -> Constant:
     scanner.skip(lines=is_bracketed)
     if not scanner.take("="):
-        scanner.refuse("=")
+        scanner.refuse("=, or -> behind the name of an output")
     scanner.skip(lines=is_bracketed)
     return Constant(alias, argument, scanner.value(is_bracketed=is_bracketed))
 

@@ -39,7 +39,8 @@ def router() -> Router:
     own = {
         "transcribe-speech": made_up(
             "transcribe-speech", 'cap:transcribe-speech;in="media:audio";out="media:enc=utf-8;transcript"', main="audio"
-        ),
+        )
+        + "[outputs.segments]\nmedia = 'media:fmt=json;record'\nis_sequence = true\ndocumentation = 'x'\n",
         "embed-text": made_up(
             "embed-text", 'cap:embed-text;in="media:enc=utf-8;text";out="media:embedding;f32"', is_sequence=True,
             more="[arguments.text]\nis_main = true\nrequired = true\nis_sequence = true\ndocumentation = 'x'\n",

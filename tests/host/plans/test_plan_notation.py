@@ -187,7 +187,7 @@ def test_a_plan_made_in_python_is_the_plan_that_its_text_reads_as() -> None:
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a-", "a.b", "ä"])
 def test_a_plan_made_in_python_has_names_that_its_text_can_have(name: str) -> None:
     for arguments in ((name, "echo", "x"), ("s", "echo", name)):
-        with pytest.raises(CartdeckError, match="has the name"):
+        with pytest.raises(CartdeckError, match=r"has the name|there is no step a;"):  # a.b is a side output of a
             Plan().step(*arguments)
     with pytest.raises(CartdeckError, match="has the name"):
         Plan().input(name, "media:x")

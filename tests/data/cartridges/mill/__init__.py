@@ -1,6 +1,7 @@
 """A cartridge for tests of plans: small caps whose ends have types of their own, and some that fail in set ways."""
 
 import asyncio
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -94,3 +95,27 @@ async def touch(request: Request, output: Output) -> None:
     async for chunk in request.stream("data"):
         make(request["marker"])
         await output.write(chunk)
+
+
+@cartridge.handles("tell", needs=("page",))
+async def tell(request: Request, output: Output) -> None:
+    """The page, and beside it its words and how many there are."""
+    words = request["page"].split()
+    for word in words:
+        await output.stream("words").item(word)
+    await output.write(request["page"].upper())
+    await output.stream("facts").write(json.dumps({"words": len(words)}) if words else "none")
+
+
+@cartridge.handles("fork")
+async def fork(request: Request, output: Output) -> None:
+    async for chunk in request.stream("data"):
+        await output.write(chunk)
+        await output.stream("right").write(chunk)
+
+
+@cartridge.handles("concat")
+async def concat(request: Request, output: Output) -> None:
+    """All of the left, and only then the right."""
+    sizes = [sum([len(chunk) async for chunk in request.stream(side)]) for side in ("left", "right")]
+    await output.write(json.dumps({"sizes": sizes}))
