@@ -22,6 +22,7 @@ from cartdeck_gguf.embedding import (
     unit,
 )
 from cartdeck_gguf.embedding_batch import pack_by_length
+from cartdeck_gguf.instance import refuse_safetensors_arguments
 from cartdeck_gguf.pooling import USABLE, Pooling, choose_pooling, own_pooling
 from cartdeck_gguf.serving import cartridge, instance, new_provenance, obtain, run_on
 from cartdeck_modelkit.gguf.header import Header
@@ -53,6 +54,7 @@ class EmbedderOfProcess:
 
         Raises what obtaining and loading raise, and `UNSUPPORTED` for another model than the process holds.
         """
+        refuse_safetensors_arguments(request)
         wanted = (request["model"], request["threads"], request["gpu-layers"])
         async with self._turn:
             if self._embedder is None or self._obtained is None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from cartdeck_gguf.attachments import Attachments, Wanted, apply_adapters, obtain_attachments, read_wanted
 from cartdeck_gguf.batcher import Batcher
@@ -21,9 +22,17 @@ from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, obtain_model, run_load
 from cartdeck_modelkit.provenance import Provenance
+from cartdeck_modelkit.refusal import refuse_given
 from cartdeck_modelkit.reservation import reserve_memory
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk import Output, Request
+
+NOT_FOR_GGUF: Final = ("device", "dtype", "kv-cache", "tensor-parallel")
+
+
+def refuse_safetensors_arguments(request: Request) -> None:
+    """Raises `UNSUPPORTED` for what was asked of a model in safetensors files."""
+    refuse_given(request, *NOT_FOR_GGUF, why="is for models in safetensors files, and this one is a GGUF file")
 
 
 class Instance:
@@ -85,6 +94,7 @@ class Instance:
         Raises what obtaining and loading raise, and `UNSUPPORTED` for a model or settings other than this process
         holds: the host starts another process for those.
         """
+        refuse_safetensors_arguments(request)
         settings = LoadSettings(
             context_size=request["context-size"], threads=request["threads"], gpu_layers=request["gpu-layers"]
         )

@@ -21,7 +21,7 @@ from cartdeck_torch.device import Device
 from cartdeck_torch.family import Task, check_kind
 from cartdeck_torch.folder import ModelFolder, read_folder
 from cartdeck_torch.memory_plan import plan_memory
-from cartdeck_torch.settings import LoadSettings
+from cartdeck_torch.settings import LoadSettings, choose_device
 from cartdeck_torch.slab import Handle
 from cartdeck_torch.worker import DeviceWorker
 
@@ -135,7 +135,7 @@ class Instance:
         """Runs in a worker thread of the SDK. A load that ends although its request gave up is kept for the next."""
         if self._worker is None:
             threads = settings.threads or default_threads()
-            self._worker = DeviceWorker(lambda: _open_device(use_gpu=settings.use_gpu, threads=threads))
+            self._worker = DeviceWorker(lambda: _open_device(settings.device, threads=threads))
 
         def on_progress(fraction: float) -> None:
             report(fraction)
@@ -167,13 +167,14 @@ def _settings(request: Request) -> LoadSettings:
     arguments = request.definition.arguments
     return LoadSettings(
         threads=request["threads"],
-        use_gpu=request["gpu-layers"] != 0,
-        dtype=request["dtype"] if "dtype" in arguments else "auto",
+        device=choose_device(request["device"], request["gpu-layers"]),
+        dtype=request["dtype"],
+        kv_cache=request["kv-cache"] if "kv-cache" in arguments else "dynamic",
         context_size=request["context-size"] if "context-size" in arguments else 0,
     )
 
 
-def _open_device(*, use_gpu: bool, threads: int) -> Device:
+def _open_device(name: str, *, threads: int) -> Device:
     """Runs on the worker's thread: the libraries are imported here, at the first load."""
     # Files come through the models cartridge; nothing here asks a network. The hub's client reads this at its import.
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -186,7 +187,7 @@ def _open_device(*, use_gpu: bool, threads: int) -> Device:
             phase="load",
         ) from error
     torch_device.settle()
-    return torch_device.open_device(use_gpu=use_gpu, threads=threads)
+    return torch_device.open_device(name, threads=threads)
 
 
 def _open_model(folder: ModelFolder, settings: LoadSettings, device: Any, report: Callable[[float], None]) -> Any:

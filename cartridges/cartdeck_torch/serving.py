@@ -10,7 +10,7 @@ from typing import Final
 
 from cartdeck_modelkit.phases import obtain_model
 from cartdeck_modelkit.provenance import ModelIdentity, Provenance
-from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_sdk import Cartridge, Output, Request
 from cartdeck_torch.folder import ModelFolder, read_folder
 from cartdeck_torch.instance import ENGINE_LIBRARY, Instance
@@ -18,7 +18,7 @@ from cartdeck_torch.instance import ENGINE_LIBRARY, Instance
 cartridge = Cartridge("cartdeck_torch")
 instance = Instance()
 
-INSTANCE_ARGUMENTS: Final = ("model", "threads", "gpu-layers")
+INSTANCE_ARGUMENTS: Final = ("model", "threads", "gpu-layers", "device", "dtype")
 EXIT_DEVICE_LOST: Final = 75
 """As `EX_TEMPFAIL` of sysexits.h: a new process may well succeed."""
 
@@ -61,15 +61,3 @@ async def obtain_folder(request: Request, provenance: Provenance) -> ModelFolder
     provenance.timing.obtain_s = obtained.obtain_s
     provenance.model.revision, provenance.model.sha256 = obtained.revision, obtained.sha256
     return await asyncio.to_thread(read_folder, obtained.path)
-
-
-def refuse_given(request: Request, *names: str) -> None:
-    """Raises `UNSUPPORTED` for an argument that the caller gave and that has no meaning for this kind of model."""
-    arguments = request.definition.arguments
-    for name in names:
-        if name in arguments and request.is_given(name) and request[name] != arguments[name].default:
-            raise failure(
-                Code.UNSUPPORTED,
-                f"{name} has no effect on this kind of model in this cartridge; leave it out",
-                argument=name,
-            )

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from cartdeck_modelkit.audio import decode_audio
 from cartdeck_modelkit.image import decode_image
+from cartdeck_modelkit.refusal import refuse_given
 from cartdeck_modelkit.sampling import read_settings
 from cartdeck_sdk import Output, Request
 from cartdeck_torch.describing import Description, pass_on
 from cartdeck_torch.dialogue import read_messages
 from cartdeck_torch.family import Task
 from cartdeck_torch.generation import Dialogue, Generation
-from cartdeck_torch.serving import INSTANCE_ARGUMENTS, answering, cartridge, instance, refuse_given
+from cartdeck_torch.serving import INSTANCE_ARGUMENTS, answering, cartridge, instance
 from cartdeck_torch.speech import Transcription
 from cartdeck_torch.transcript import write_transcript
 

@@ -95,9 +95,9 @@ def test_a_cap_is_asked_for_by_its_engine_once_it_has_the_tag() -> None:
     assert not definition.with_tags("torch").urn.serves(request)
 
 
-def test_the_instance_of_a_language_model_is_made_by_five_arguments() -> None:
+def test_the_instance_of_a_language_model_is_made_by_what_its_load_depends_on() -> None:
     names = [argument.name for argument in load_shared_definition("generate-text").instance_arguments]
-    assert names == ["model", "context-size", "threads", "gpu-layers", "lora"]
+    assert names == ["model", "context-size", "threads", "gpu-layers", "device", "dtype", "kv-cache", "lora"]
 
 
 def test_stop_takes_a_list_of_texts_or_one_text() -> None:

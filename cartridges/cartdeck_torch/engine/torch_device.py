@@ -64,16 +64,24 @@ class TorchDevice:
             torch.cuda.empty_cache()
 
 
-def open_device(*, use_gpu: bool, threads: int) -> TorchDevice:
-    """The first GPU where `use_gpu` and one can be used, else the CPU."""
-    if not use_gpu:
+def open_device(name: str = "auto", *, threads: int) -> TorchDevice:
+    """The device of that name: cpu, cuda (the first GPU) or cuda:N; auto takes the first GPU that can be used, else the
+    CPU, and the device's notice says why.
+
+    Raises `UNSUPPORTED` for a GPU that is named and not there.
+    """
+    if name == "cpu":
         return TorchDevice(torch.device("cpu"), threads=threads)
-    if not torch.backends.cuda.is_built() or not torch.cuda.is_available():
-        notice = "no GPU can be used here (this torch is built for the CPU)"
-        if torch.backends.cuda.is_built():
-            notice = "no GPU can be used here (torch finds none)"
-        return TorchDevice(torch.device("cpu"), threads=threads, notice=notice)
-    return TorchDevice(torch.device("cuda:0"), threads=threads)
+    count = torch.cuda.device_count() if torch.backends.cuda.is_built() and torch.cuda.is_available() else 0
+    place = int(name.partition(":")[2] or 0)
+    if place < count:
+        return TorchDevice(torch.device(f"cuda:{place}"), threads=threads)
+    why = "torch finds none" if torch.backends.cuda.is_built() else "this torch is built for the CPU"
+    if name != "auto":
+        there = ", ".join(["cpu", *(f"cuda:{index}" for index in range(count))])
+        message = f"there is no device {name} here ({why if not count else there}); leave device out, or take cpu"
+        raise failure(Code.UNSUPPORTED, message, argument="device", phase="load")
+    return TorchDevice(torch.device("cpu"), threads=threads, notice=f"no GPU can be used here ({why})")
 
 
 def choose_dtype(wanted: str, stored: str, device: TorchDevice) -> tuple[torch.dtype, str | None]:

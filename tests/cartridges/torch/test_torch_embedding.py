@@ -21,7 +21,7 @@ def open_embedder(path: Path, **settings: Any) -> Any:
     from cartdeck_torch.engine.models import open_model
     from cartdeck_torch.engine.torch_device import open_device
 
-    device = open_device(use_gpu=False, threads=1)
+    device = open_device("cpu", threads=1)
     return open_model(read_folder(path), LoadSettings(threads=1, **settings), device, report=lambda _: None)
 
 
@@ -136,7 +136,7 @@ def test_weights_of_a_type_that_is_not_computed_in_are_refused_by_its_name() -> 
     from cartdeck_torch.engine.torch_device import choose_dtype, open_device
 
     with pytest.raises(CartdeckError, match="F8_E4M3") as caught:
-        choose_dtype("auto", "F8_E4M3", open_device(use_gpu=False, threads=1))
+        choose_dtype("auto", "F8_E4M3", open_device("cpu", threads=1))
     assert caught.value.code is Code.UNSUPPORTED
 
 
@@ -214,7 +214,7 @@ def test_a_load_that_is_given_up_ends_there(tiny_bert: Path) -> None:
         if len(seen) == 3:
             raise failure(Code.CANCELLED, "given up")
 
-    device = open_device(use_gpu=False, threads=1)
+    device = open_device("cpu", threads=1)
     with pytest.raises(CartdeckError, match="given up"):
         open_model(read_folder(tiny_bert), LoadSettings(), device, report=report)
     assert len(seen) == 3

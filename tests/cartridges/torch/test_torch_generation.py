@@ -114,7 +114,7 @@ def open_generator(path: Path, **settings: Any) -> Any:
     from cartdeck_torch.engine.models import open_model
     from cartdeck_torch.engine.torch_device import open_device
 
-    device = open_device(use_gpu=False, threads=1)
+    device = open_device("cpu", threads=1)
     return open_model(read_folder(path), LoadSettings(threads=1, **settings), device, report=lambda _: None)
 
 
