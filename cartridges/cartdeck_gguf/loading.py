@@ -18,7 +18,7 @@ from cartdeck_gguf.shards import read_model
 from cartdeck_gguf.soundness import check_sound
 from cartdeck_gguf.vocabulary import Vocabulary, check_vocabulary
 from cartdeck_modelkit.gguf.header import Header
-from cartdeck_modelkit.gguf.memory import LARGEST_UNFUSED_CONTEXT, estimate_memory, largest_context
+from cartdeck_modelkit.gguf.memory import estimate_memory, largest_context
 from cartdeck_modelkit.machine import available_memory_bytes, default_threads
 from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_protocol.errors import Code, failure
@@ -197,11 +197,7 @@ def load(
                 f"{path} ({headers[0].architecture}) needs an encoder before its text, or makes no text at all",
                 argument="model",
             )
-        # A GPU's fused attention is the faster one; a CPU's saves memory alone.
-        is_fused = can_use_gpu or context_size > LARGEST_UNFUSED_CONTEXT
-        new_context = partial(
-            computing.Context, model, log=native_log, context_size=context_size, threads=threads, is_fused=is_fused
-        )
+        new_context = partial(computing.Context, model, log=native_log, context_size=context_size, threads=threads)
         context = new_context()
     except BaseException:
         model.close()

@@ -14,10 +14,6 @@ CACHE_VALUE_BYTES = 2
 SLICE_TOKENS = 512
 """How many tokens of a prompt are computed at once."""
 
-LARGEST_UNFUSED_CONTEXT = 16_384
-"""Above it attention is computed by the engine's fused kernel, which keeps no scores of the whole context. On a CPU
-that kernel is a tenth slower over a long text; the scores of a larger context would take gigabytes."""
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
@@ -59,11 +55,7 @@ def cache_bytes_per_token(header: Header) -> int:
 
 
 def largest_context(header: Header, *, limit: int, free_bytes: int) -> int:
-    """The largest context, in steps of 256 tokens and at most `limit`, whose cache and buffers take `free_bytes`.
-
-    The steps are searched as if more context always took more memory; around `LARGEST_UNFUSED_CONTEXT` it does not,
-    and the answer may be smaller than need be, never larger.
-    """
+    """The largest context, in steps of 256 tokens and at most `limit`, whose cache and buffers take `free_bytes`."""
 
     def fits(context_size: int) -> bool:
         estimate = estimate_memory(header, context_size, weights_bytes=0)
@@ -79,13 +71,11 @@ def largest_context(header: Header, *, limit: int, free_bytes: int) -> int:
 
 
 def _compute_bytes(header: Header, context_size: int) -> int:
-    """The largest of what one slice needs at a time: logits of the vocabulary, or scores of every head, and a mask."""
+    """The larger of what one slice needs at a time: logits, or a mask. Fused attention keeps no scores."""
     rows = min(SLICE_TOKENS, context_size)
-    heads = _hyperparameter(header, "attention.head_count")
     width = _hyperparameter(header, "embedding_length")
     inner = _hyperparameter(header, "feed_forward_length")
-    scores = context_size * heads if context_size <= LARGEST_UNFUSED_CONTEXT else 0
-    return 4 * rows * (max(vocabulary_size(header), scores + context_size) + 2 * width + inner)
+    return 4 * rows * (max(vocabulary_size(header), context_size) + 2 * width + inner)
 
 
 def _state_bytes(header: Header) -> int:
