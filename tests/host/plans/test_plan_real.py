@@ -61,6 +61,18 @@ def test_a_model_is_fetched_and_described_by_two_cartridges() -> None:
     assert info["context_length"] == 8192
 
 
+def test_what_a_model_of_a_package_gave_is_kept_while_the_model_is_the_same(tmp_path: Path) -> None:
+    needs("generate-text gguf")
+    (tmp_path / "say.plan").write_text("prompt -> generate-text -> text\ngenerate-text.max-tokens = 4\n")
+    command = (str(tmp_path / "say.plan"), "--input", "prompt=Once", "--state", str(tmp_path / "state"), "--json")
+    records = [json.loads(run(*command, "--quiet").stdout) for _ in range(2)]
+    steps = [record["steps"]["generate-text"] for record in records]
+    assert [step["state"] for step in steps] == ["done", "reused"]
+    assert steps[0]["provenance"] == steps[1]["provenance"]
+    assert steps[0]["provenance"]["model"]["spec"] == SMOLLM
+    assert records[0]["outputs"] == records[1]["outputs"]
+
+
 def test_speech_becomes_a_vector_of_its_summary_through_three_models(tmp_path: Path) -> None:
     needs("transcribe-speech torch", "generate-text gguf", "embed-text torch")
     done = run(

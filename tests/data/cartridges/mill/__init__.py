@@ -119,3 +119,9 @@ async def concat(request: Request, output: Output) -> None:
     """All of the left, and only then the right."""
     sizes = [sum([len(chunk) async for chunk in request.stream(side)]) for side in ("left", "right")]
     await output.write(json.dumps({"sizes": sizes}))
+
+
+@cartridge.handles("weigh", needs=("line", "model"))
+async def weigh(request: Request, output: Output) -> None:
+    """As if by a model: what it says does not tell which."""
+    await output.write(f"{request['line']} weighs {len(request['model'])}")
