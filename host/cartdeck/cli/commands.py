@@ -25,10 +25,12 @@ from cartdeck.cli import (
     embed,
     generate,
     info,
+    install,
     models,
     new,
     plan,
     pull,
+    serve,
     trace,
     transcribe,
 )
@@ -55,11 +57,14 @@ app.command("embed", short_help="Give a vector for each text.")(embed.embed)
 app.command("transcribe", short_help="Write down what is said in audio files.")(transcribe.transcribe)
 app.command("info", short_help="Say what a model's file says of itself.")(info.info)
 app.command("call")(call.call)
+app.command("serve", short_help="Serve models over HTTP, as OpenAI does.")(serve.serve)
 app.command("pull")(pull.pull)
 app.command("models", short_help="List the models that are kept here.")(models.models)
 app.command("verify")(models.verify)
 app.command("rm", short_help="Remove a model that is kept here.")(models.remove)
 app.command("caps")(caps.caps)
+app.command("install", short_help="Install a cartridge.")(install.install)
+app.command("uninstall", short_help="Remove a cartridge.")(install.uninstall)
 app.command("doctor", short_help="Examine this installation.")(doctor.doctor)
 app.command("trace", short_help="Print the frames that a trace holds.")(trace.trace)
 app.add_typer(cartridges.app, name="cartridges", short_help="List the cartridges, and what they lack.")

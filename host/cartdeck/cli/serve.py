@@ -1,0 +1,173 @@
+"""Owns `cartdeck serve`: an OpenAI-compatible server on this machine, until a signal ends it.
+
+It does not know what is served.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cartdeck.cli.options import AsJson, Quiet
+from cartdeck_protocol.errors import Code, failure
+
+if TYPE_CHECKING:
+    from cartdeck.server.options import ServerOptions
+
+EXAMPLE = """Serve models over HTTP, for programs that speak to OpenAI.
+
+It listens on this machine alone, unless --host says otherwise, and ends at Ctrl-C. The model `default` is the one that
+`cartdeck generate` takes; any model's spec is a name too.
+
+\b
+Example: cartdeck serve --model tiny=./model.gguf"""
+LEFT_OUT = {"starlette", "uvicorn", "python_multipart", "prometheus_client"}
+
+
+def serve(
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8080,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME=SPEC", help="Serve this model under a name.")
+    ] = None,
+    named_only: Annotated[
+        bool, typer.Option("--named-only", help="Take no model's spec as a name: only those that have one.")
+    ] = False,
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", metavar="FILE", help="Ask for one of the keys in it, one a line.")
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option("--allow-origin", metavar="ORIGIN", help="Let web pages of it ask (CORS).")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Answer to this name too.")
+    ] = None,
+    comment_s: Annotated[
+        float, typer.Option("--comment-every", metavar="SECONDS", min=0.05, help="Into a stream that is silent.")
+    ] = 15.0,
+    grace_s: Annotated[
+        float, typer.Option("--grace", metavar="SECONDS", min=0, help="For open requests when it ends.")
+    ] = 10.0,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="The most that a call may take.")
+    ] = None,
+    max_audio_s: Annotated[float, typer.Option("--max-audio", metavar="SECONDS", min=1, help="Of a recording.")] = 4
+    * 3600.0,
+    max_images: Annotated[int, typer.Option("--max-images", min=0, help="In one dialogue.")] = 16,
+    max_json_mb: Annotated[int, typer.Option("--max-json", metavar="MIB", min=1, help="Of a JSON request.")] = 32,
+    max_upload_mb: Annotated[int, typer.Option("--max-upload", metavar="MIB", min=1, help="Of a form.")] = 256,
+    max_requests: Annotated[int, typer.Option("--max-requests", min=1, help="That are open at once.")] = 1024,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    _check_installed()
+    from cartdeck.server.directory import parse_named
+    from cartdeck.server.options import MIB, RequestLimits, ServerOptions, read_keys
+
+    limits = RequestLimits(
+        json_bytes=max_json_mb * MIB,
+        upload_bytes=max_upload_mb * MIB,
+        images=max_images,
+        audio_s=max_audio_s,
+        call_s=timeout,
+    )
+    options = ServerOptions(
+        host=host,
+        port=port,
+        keys=() if api_key_file is None else read_keys(api_key_file),
+        origins=tuple(allow_origin or ()),
+        hosts=tuple(name.lower() for name in allow_host or ()),
+        comment_s=comment_s,
+        grace_s=grace_s,
+        requests=max_requests,
+        limits=limits,
+    )
+    _run(options, parse_named(model or []), is_open=not named_only, words=Words(as_json=as_json, is_quiet=quiet))
+
+
+class Words:
+    """What the command says: where it listens, on standard output; each request, on standard error."""
+
+    def __init__(self, *, as_json: bool, is_quiet: bool) -> None:
+        self._as_json = as_json
+        self._is_quiet = is_quiet
+
+    def listening(self, url: str) -> None:
+        text = f"cartdeck serves {url}/v1\n"
+        if self._as_json:
+            text = json.dumps({"event": "listening", "url": url, "base_url": f"{url}/v1", "pid": os.getpid()}) + "\n"
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def stopping(self, number: int) -> None:
+        if self._as_json:
+            self._write({"event": "stopping", "signal": signal.Signals(number).name})
+        elif not self._is_quiet:
+            sys.stderr.write("stopping: open requests may end; once more ends at once\n")
+            sys.stderr.flush()
+
+    def request(self, record: dict[str, Any]) -> None:
+        if self._is_quiet:
+            return
+        if self._as_json:
+            self._write({"event": "request", **record})
+        else:
+            sys.stderr.write(
+                f"{record['method']} {record['path']!r:.200} {record['status']} {record['seconds']:.3f} s\n"
+            )
+            sys.stderr.flush()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        sys.stderr.write(json.dumps({"time": round(time.time(), 3), **record}, ensure_ascii=False) + "\n")
+        sys.stderr.flush()
+
+
+def _check_installed() -> None:
+    """Raises CARTRIDGE_UNAVAILABLE with the command that brings what the server needs."""
+    from importlib.util import find_spec
+
+    missing = sorted(name for name in LEFT_OUT if find_spec(name) is None)
+    if missing:
+        message = f"The server needs {', '.join(missing)}: pip install 'cartdeck[server]'"
+        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"install": ["pip install 'cartdeck[server]'"]})
+
+
+def _run(options: "ServerOptions", named: dict[str, str], *, is_open: bool, words: Words) -> None:
+    import asyncio
+
+    from cartdeck.cli.endings import SIGNALS, end_at_signals
+    from cartdeck.engine import Engine
+    from cartdeck.server.directory import SpecDirectory
+    from cartdeck.server.listening import HttpServer, listen, url_of
+
+    async def work() -> None:
+        listener = listen(options)  # before anything starts
+        loop = asyncio.get_running_loop()
+        async with Engine() as engine:
+            directory = SpecDirectory(engine.router, named, is_open=is_open)
+            server = HttpServer(engine, directory, options, log=words.request)
+
+            def stop(number: int) -> None:
+                if server.service.is_stopping:
+                    os._exit(128 + number)  # the kernel ends the cartridges with their parent
+                words.stopping(number)
+                server.stop()
+
+            for number in SIGNALS:
+                loop.add_signal_handler(number, stop, number)
+            try:
+                await server.run(listener, on_ready=lambda: words.listening(url_of(listener)))
+            finally:
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)
+                end_at_signals()
+
+    asyncio.run(work())
+
+
+serve.__doc__ = EXAMPLE

@@ -1,0 +1,169 @@
+"""Owns `POST /caps/call` and `POST /plans/run`: any cap, any plan, with all their events.
+
+It does not know OpenAI's shapes, nor what caps do.
+"""
+
+import base64
+import binascii
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+
+from cartdeck.events import Data, End, Log, Progress
+from cartdeck.plain import plain, result_record
+from cartdeck.plans.run import PlanRun
+from cartdeck.server.body import checked, form_fields, parse_json, pieces_of, read_form, read_json
+from cartdeck.server.event_stream import EventStream, event
+from cartdeck.server.fields import Strict
+from cartdeck.server.json_response import json_response
+from cartdeck.server.pace import Departure, paced
+from cartdeck.server.plan_telling import plan_end, plan_event
+from cartdeck.server.refusal import Refused
+from cartdeck.server.service import Served, Service, collect_all
+from cartdeck_protocol.errors import Code
+
+
+class CapRequest(Strict):
+    cap: Annotated[str, Field(min_length=1)]
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+    timeout_s: Annotated[float, Field(gt=0)] | None = None
+    stream: bool = True
+    """Events as they come, or one record at the end."""
+
+
+class PlanRequest(Strict):
+    plan: str
+    inputs: dict[str, Any] = Field(default_factory=dict[str, Any])
+    on_error: Literal["fail", "absent"] = "fail"
+    stream: bool = True
+
+
+class NativeEndpoints:
+    """The two, on one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def call(self, request: Request) -> Any:
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            form = await read_form(request, self._service.options.limits)
+            try:
+                asked, arguments = _read_call_form(*form_fields(form))
+            except BaseException:
+                await form.close()
+                raise
+            return await self._run(request, asked, arguments, close=form.close)
+        asked = await read_json(request, CapRequest, self._service.options.limits)
+        return await self._run(request, asked, decoded_arguments(asked.arguments), close=_nothing)
+
+    async def _run(self, request: Request, asked: CapRequest, arguments: dict[str, Any], *, close: Any) -> Any:
+        served = self._service.call_cap(asked.cap, arguments, timeout_s=asked.timeout_s)
+        if asked.stream:
+            pieces = _call_pieces(served, close)
+            return EventStream(pieces, cancel=served.cancel, comment_s=self._service.options.comment_s)
+        try:
+            [result] = await collect_all([served], request)
+        finally:
+            await close()
+        return json_response(result_record(asked.cap, result))
+
+    async def run_plan(self, request: Request) -> Any:
+        asked = await read_json(request, PlanRequest, self._service.options.limits)
+        inputs = decoded_arguments(asked.inputs)
+        run = PlanRun(self._service.engine, asked.plan, inputs, on_error=asked.on_error)
+        if asked.stream:
+            pieces = _plan_pieces(run, self._service.options.comment_s)
+            return EventStream(pieces, cancel=lambda _: run.cancel(), comment_s=self._service.options.comment_s)
+        async with run:
+            with Departure(request.receive, lambda _: run.cancel()):
+                result = await run.collect()
+            return json_response(plan_end(result))
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _read_call_form(texts: dict[str, Any], files: dict[str, UploadFile]) -> tuple[CapRequest, dict[str, Any]]:
+    """A form of `cap`, `arguments` (JSON), `timeout_s`, `stream`, and files under the names of arguments."""
+    fields = dict(texts)
+    for name in ("arguments", "timeout_s", "stream"):
+        if name in fields:
+            fields[name] = parse_json(str(fields[name]).encode())
+    asked = checked(CapRequest, fields)
+    arguments = decoded_arguments(asked.arguments)
+    for name, file in files.items():
+        if name in arguments:
+            message = f"{name} is given twice: in arguments and as a file."
+            raise Refused(400, Code.BAD_ARGUMENT.name, message, name)
+        arguments[name] = pieces_of(file)
+    return asked, arguments
+
+
+def decoded_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as JSON has them, {"base64": …} standing for bytes, also in a list. Raises Refused 400."""
+    return {name: _decoded(name, value) for name, value in given.items()}
+
+
+def _decoded(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(name, one) for one in cast("list[Any]", value)]
+    if isinstance(value, dict) and list(cast("dict[str, Any]", value)) == ["base64"]:
+        try:
+            return base64.b64decode(cast("dict[str, Any]", value)["base64"], validate=True)
+        except (binascii.Error, ValueError, TypeError) as error:
+            message = f"{name} is no base64: {error}."
+            raise Refused(400, Code.BAD_ARGUMENT.name, message, name) from None
+    return cast("Any", value)
+
+
+async def _call_pieces(served: Served, close: Any) -> AsyncGenerator[bytes]:
+    """`progress`, `log`, `data` and at last `end`, each with what the event of that name holds."""
+    try:
+        async with aclosing(served.batches()) as batches:
+            async for events in batches:
+                yield b"".join(_call_event(one) for one in events)
+    finally:
+        await close()
+
+
+def _call_event(one: Progress | Log | Data | End) -> bytes:
+    match one:
+        case Progress():
+            record = {
+                "fraction": one.fraction,
+                "message": one.message,
+                "phase": one.phase,
+                "work": one.work,
+                "total": one.total,
+                "cartridge": one.cartridge,
+            }
+            return event(plain(record), "progress")
+        case Log():
+            return event({"level": one.level, "message": one.message, "cartridge": one.cartridge}, "log")
+        case Data():
+            return event({"output": one.output, **_value(one.value)}, "data")
+        case End():
+            return event({"progress": one.progress, "provenance": plain(one.provenance)}, "end")
+
+
+def _value(value: Any) -> dict[str, Any]:
+    """A piece of bytes as `text` where it is text, else as `base64`; an item as `item`."""
+    if not isinstance(value, bytes):
+        return {"item": plain(value)}
+    try:
+        return {"text": value.decode()}
+    except UnicodeDecodeError:
+        return plain(value)
+
+
+async def _plan_pieces(run: PlanRun, comment_s: float) -> AsyncGenerator[bytes]:
+    """The plan's events by their names, and at last `end` with the outputs."""
+    async with run, aclosing(paced(run, comment_s)) as batches:
+        async for events in batches:
+            yield b"".join(plan_event(one) for one in events)
+        yield event(plan_end(run.result), "end")

@@ -1,0 +1,191 @@
+"""Owns what a server's endpoints share: the engine, the directory, the limits, and calls on behalf of a client.
+
+It does not know HTTP but for the word that a client went away.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from cartdeck.calls.call import Call
+from cartdeck.engine import Engine
+from cartdeck.events import Data, Event, Result
+from cartdeck.server.directory import Kind, ModelDirectory, ServedModel
+from cartdeck.server.fields import as_record
+from cartdeck.server.metrics import Metrics
+from cartdeck.server.model_state import ModelStates, settle
+from cartdeck.server.options import ServerOptions
+from cartdeck.server.pace import Departure, paced
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+KEEP_BYTES: Final = 256 * 1024 * 1024
+"""How much output a whole answer may hold; nothing is kept of a stream, whose events are taken one by one."""
+
+
+class Service:
+    """One server's possessions. `is_stopping` says that no new request is taken."""
+
+    def __init__(self, engine: Engine, directory: ModelDirectory, options: ServerOptions) -> None:
+        self.engine = engine
+        self.directory = directory
+        self.options = options
+        self.metrics = Metrics(engine)
+        self.states = ModelStates()
+        self.open_requests = 0
+        self.is_stopping = False
+        self.started_s = time.time()
+
+    def call(self, kind: Kind, model_name: str, arguments: Mapping[str, Any]) -> "Served":
+        """A call of the model of that name. Raises MODEL_NOT_FOUND or UNSUPPORTED; nothing runs before it is used."""
+        model = self.directory.find(model_name, kind)
+        return Served(self, model.cap(kind), model.arguments_with(arguments), model=model)
+
+    def call_cap(self, cap: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> "Served":
+        """A call of any cap, of no model in particular."""
+        return Served(self, cap, arguments, timeout_s=timeout_s)
+
+    def check_open(self) -> None:
+        """Raises ABORTED while the server ends, QUEUE_FULL when it holds all the requests that it takes."""
+        if self.is_stopping:
+            raise failure(Code.ABORTED, "The server is being stopped.", details={"retry_after_s": 5.0})
+        if self.open_requests >= self.options.requests:
+            message = f"{self.open_requests} requests are open, and no more are taken."
+            raise failure(Code.QUEUE_FULL, message, details={"retry_after_s": 1.0})
+
+
+class Served:
+    """One call on behalf of a client: its events or its result, counted, with the model's state kept."""
+
+    def __init__(
+        self,
+        service: Service,
+        cap: str,
+        arguments: Mapping[str, Any],
+        *,
+        model: ServedModel | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        limit_s = service.options.limits.call_s
+        if limit_s is not None:
+            timeout_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
+        self._service = service
+        self._model = model
+        self._cap, self._arguments, self._timeout_s = cap, arguments, timeout_s
+        self._call: Call | None = None
+        self._asked_s = time.monotonic()
+        self._has_output = False
+
+    def _open(self, keep_bytes: int) -> Call:
+        engine = self._service.engine
+        self._call = engine.call(self._cap, self._arguments, timeout_s=self._timeout_s, keep_bytes=keep_bytes)
+        return self._call
+
+    def cancel(self, reason: str) -> None:
+        """End the call, if it runs."""
+        if self._call is not None:
+            self._call.cancel(reason)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the end said, once all events were taken."""
+        assert self._call is not None
+        return self._call.result.provenance
+
+    async def batches(self) -> AsyncGenerator[list[Event]]:
+        """The events as they come, several at a time; an empty list whenever nothing came for a while. Leaving it
+        cancels the call. Raises the call's error."""
+        state = None if self._model is None else self._service.states.begin(self._model.name)
+        error: CartdeckError | None = None
+        is_whole = False
+        try:
+            async with self._open(0) as call, aclosing(paced(call, self._service.options.comment_s)) as batches:
+                async for events in batches:
+                    if not self._has_output and any(isinstance(event, Data) for event in events):
+                        self._note_output()
+                    yield events
+            is_whole = True
+        except CartdeckError as failed:
+            error = failed
+            raise
+        finally:
+            if state is not None:
+                if not is_whole and error is None:
+                    error = failure(Code.CANCELLED, "the client went away")
+                settle(state, error, has_output=self._has_output)
+        self._count(call.result.provenance)
+
+    async def collect(self) -> Result:
+        """The whole result. Raises the call's error."""
+        state = None if self._model is None else self._service.states.begin(self._model.name)
+        error: CartdeckError | None = failure(Code.CANCELLED, "the client went away")
+        try:
+            async with self._open(KEEP_BYTES) as call:
+                result = await call.collect()
+            error = None
+        except CartdeckError as failed:
+            error = failed
+            raise
+        finally:
+            if state is not None:
+                settle(state, error, has_output=False)
+        self._count(result.provenance)
+        return result
+
+    def _note_output(self) -> None:
+        self._has_output = True
+        if self._model is not None:
+            waited_s = time.monotonic() - self._asked_s
+            self._service.metrics.first_token.labels(_label(self._model)).observe(waited_s)
+
+    def _count(self, provenance: Mapping[str, Any]) -> None:
+        usage, timing = as_record(provenance.get("usage")), as_record(provenance.get("timing"))
+        if self._model is None or not usage:
+            return
+        metrics, name = self._service.metrics, _label(self._model)
+        made = int(usage.get("completion_tokens") or 0)
+        metrics.tokens.labels(name, "prompt").inc(int(usage.get("prompt_tokens") or 0))
+        metrics.tokens.labels(name, "completion").inc(made)
+        if made > 1 and timing.get("first_token_s") is not None:
+            before_s = sum(float(timing.get(part) or 0) for part in ("obtain_s", "load_s", "first_token_s"))
+            if (spent_s := float(timing.get("total_s") or 0) - before_s) > 0:
+                metrics.speed.labels(name).observe((made - 1) / spent_s)
+
+
+def cancelling(calls: Sequence[Served]) -> Callable[[str], None]:
+    """What cancels all of these calls."""
+
+    def cancel(reason: str) -> None:
+        for one in calls:
+            one.cancel(reason)
+
+    return cancel
+
+
+async def collect_all(calls: Sequence[Served], request: Request) -> list[Result]:
+    """The results of calls that run side by side. A client that goes away cancels them, and so does the first that
+    fails: its error is raised when all have ended."""
+    cancel = cancelling(calls)
+    with Departure(request.receive, cancel):
+        if len(calls) == 1:
+            return [await calls[0].collect()]
+        tasks = [asyncio.ensure_future(one.collect()) for one in calls]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            cancel("another part of the request failed")
+            await asyncio.wait(tasks)
+        failed = next((task for task in done if task.exception() is not None), None)
+        for task in tasks:
+            task.exception()  # looked at: what came of the cancel is nobody's news
+        if failed is not None:
+            failed.result()
+        return [task.result() for task in tasks]
+
+
+def _label(model: ServedModel) -> str:
+    """What figures call the model: those that clients name by specs share one word, as there may be any number."""
+    return model.name if model.is_listed else "other"
