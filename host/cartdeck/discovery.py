@@ -5,27 +5,30 @@ and stops nobody.
 """
 
 import hashlib
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 import platformdirs
 
+from cartdeck.cartridge_file import DESCRIPTION_FILE, CartridgeFile, read_cartridge_file
 from cartdeck.environment import child_environment, new_session_mark
+from cartdeck.installing.installed_hash import site_folder
+from cartdeck.installing.lock_file import read_lock
+from cartdeck.installing.version_order import version_key
+from cartdeck.sessions.network_cut import network_cut
 from cartdeck.sessions.process import sdk_command, tied_to_host
 from cartdeck.settings import Settings
 from cartdeck_protocol.caps import Manifest, Requirement
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 ENTRY_POINT_GROUP: Final = "cartdeck.cartridges"
-DESCRIPTION_FILE: Final = "cartridge.toml"
-_DESCRIPTION_KEYS: Final = frozenset({"command", "manifest"})
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,10 +42,20 @@ class Cartridge:
     """The program that serves is the very process that the host starts, with nothing in between."""
     missing: tuple[Requirement, ...] = ()
     """What it needs and does not find here; empty when it can be started."""
+    file: CartridgeFile | None = None
+    """The cartridge.toml that declares it, where one does."""
+    expected_hash: str = ""
+    """Of what was installed, as the lock has it; "" for what was not brought by `cartdeck install`."""
 
     @property
     def name(self) -> str:
         return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        """That of the distribution that was installed, else that of the manifest."""
+        installed = None if self.file is None else self.file.installed
+        return self.manifest.version if installed is None else installed.version
 
     @property
     def is_available(self) -> bool:
@@ -68,27 +81,39 @@ class BrokenCartridge:
     error: CartdeckError
 
 
+@dataclass(slots=True, frozen=True)
+class PassedOver:
+    """A version of a cartridge that is there and not used, since another one is."""
+
+    cartridge: Cartridge
+    reason: str
+
+
 @dataclass(slots=True)
 class Discovery:
     cartridges: list[Cartridge] = field(default_factory=list[Cartridge])
     broken: list[BrokenCartridge] = field(default_factory=list[BrokenCartridge])
+    passed_over: list[PassedOver] = field(default_factory=list[PassedOver])
 
 
 def discover(settings: Settings) -> Discovery:
     """All cartridges: those of the installed packages, then those of the settings' folders.
 
     It reads files and may run `COMMAND manifest`, so it is called in a worker thread. Of two with one name the first
-    found stays, and the other is reported.
+    found stays, and the other is reported; of several versions that were installed one is used.
     """
+    if settings.isolation.network == "auto":
+        network_cut()  # tried out here, off the loop's thread, so that it is known when the first process starts
     found = Discovery()
-    origins: dict[str, str] = {}
+    named: dict[str, list[Cartridge]] = {}
     for declaration in (*_declared_by_packages(), *_declared_in_folders(settings.cartridge_folders)):
         try:
             cartridge = declaration.read(settings)
-            if cartridge.name in origins:
+            known = named.setdefault(cartridge.name, [])
+            if known and not cartridge.expected_hash:
                 raise failure(
                     Code.AMBIGUOUS_CAP,
-                    f"a cartridge named {cartridge.name} was already found at {origins[cartridge.name]}",
+                    f"a cartridge named {cartridge.name} was already found at {known[0].origin}",
                 )
         except CartdeckError as error:
             found.broken.append(BrokenCartridge(declaration.origin, error))
@@ -97,9 +122,30 @@ def discover(settings: Settings) -> Discovery:
             message = f"{declaration.origin} cannot be read: {type(error).__name__}: {error}"
             found.broken.append(BrokenCartridge(declaration.origin, failure(Code.INTERNAL, message)))
             continue
-        origins[cartridge.name] = cartridge.origin
-        found.cartridges.append(cartridge)
+        known.append(cartridge)
+    for versions in named.values():
+        _choose(versions, found)
     return found
+
+
+def _choose(versions: list[Cartridge], found: Discovery) -> None:
+    """The version that was asked for, else the newest; of equal ones the first found."""
+    if not versions:
+        return
+    pinned = _pinned(versions)
+    chosen = pinned or max(versions, key=lambda one: version_key(one.version))
+    found.cartridges.append(chosen)
+    for one in versions:
+        if one is not chosen:
+            why = "was asked for" if pinned is not None else "is used: the newest, or the first of equals"
+            found.passed_over.append(PassedOver(one, f"{chosen.version} from {chosen.origin} {why}"))
+
+
+def _pinned(versions: list[Cartridge]) -> Cartridge | None:
+    for one in versions:
+        if one.expected_hash and read_lock(Path(one.origin).parent.parent).pinned.get(one.name) == one.version:
+            return one
+    return None
 
 
 # -- cartridges of this environment
@@ -157,43 +203,35 @@ class _FolderDeclaration:
         return str(self.path)
 
     def read(self, settings: Settings) -> Cartridge:
-        text = _read(self.path)
-        command, manifest_name = self._parse(text)
-        if manifest_name is None:
-            data, place = _ask_for_manifest(command, text, settings), f"{command[0]} manifest"
+        data = _read(self.path)
+        file = read_cartridge_file(self.path, data)
+        if shutil.which(file.command[0]) is None:
+            raise failure(Code.FILE_NOT_FOUND, f"{self.path}: there is no program {file.command[0]}")
+        if file.manifest is None:
+            manifest = Manifest.from_json(
+                _ask_for_manifest(file.command, data, settings), place=f"{file.command[0]} manifest"
+            )
         else:
-            path = self.path.parent / manifest_name
-            data, place = _read(path), str(path)
-        return Cartridge(Manifest.from_json(data, place=place), tied_to_host(command), self.origin)
-
-    def _parse(self, text: bytes) -> tuple[tuple[str, ...], str | None]:
-        """Command and manifest name. In the command, {folder} stands for the folder of this file, and a program
-        named by a relative path with a slash lies there."""
-        try:
-            table = tomllib.loads(text.decode("utf-8"))
-        except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, a number or a nesting without end
-            raise failure(Code.BAD_ARGUMENT, f"{self.path} is not TOML: {error}") from None
-        unknown = sorted(table.keys() - _DESCRIPTION_KEYS)
-        if unknown:
-            known = ", ".join(sorted(_DESCRIPTION_KEYS))
-            raise failure(Code.BAD_ARGUMENT, f"{self.path}: {unknown[0]} is unknown; known: {known}")
-        command, manifest = table.get("command"), table.get("manifest")
-        if not _is_command(command) or not isinstance(manifest, str | None):
-            raise failure(Code.BAD_ARGUMENT, f"{self.path}: command must be a list of texts, and manifest a file name")
-        if "\0" in "".join([*cast("list[str]", command), manifest or ""]):
-            raise failure(Code.BAD_ARGUMENT, f"{self.path}: command and manifest must be without NUL characters")
-        folder = self.path.parent.absolute()
-        parts = [part.replace("{folder}", str(folder)) for part in cast("list[str]", command)]
-        if "/" in parts[0]:
-            parts[0] = str(folder / parts[0])
-        if shutil.which(parts[0]) is None:
-            raise failure(Code.FILE_NOT_FOUND, f"{self.path}: there is no program {parts[0]}")
-        return tuple(parts), manifest
+            manifest = Manifest.from_json(_read(file.manifest), place=str(file.manifest))
+        command = tied_to_host(file.command)
+        if file.installed is None:
+            return Cartridge(manifest, command, self.origin, file=file)
+        digest = read_lock(self.path.parent.parent).hash_of(manifest.name, file.installed.version)
+        if digest is None:
+            message = f"{self.path}: version {file.installed.version} is not in the lock; install it again"
+            raise failure(Code.MANIFEST_DRIFT, message)
+        missing = _missing_in(file.installed.environment, manifest)
+        return Cartridge(manifest, command, self.origin, missing=missing, file=file, expected_hash=digest)
 
 
-def _is_command(value: Any) -> bool:
-    parts = cast("list[Any]", value) if isinstance(value, list) else []
-    return len(parts) > 0 and all(isinstance(part, str) for part in parts)
+def _missing_in(environment: Path, manifest: Manifest) -> tuple[Requirement, ...]:
+    """What the cartridge needs and its own environment does not have."""
+    site = [str(site_folder(environment))]
+    return tuple(
+        need
+        for need in manifest.requires
+        if importlib.machinery.PathFinder.find_spec(need.module.partition(".")[0], site) is None
+    )
 
 
 def _declared_in_folders(folders: Iterable[Path]) -> Iterator[_FolderDeclaration]:

@@ -27,12 +27,14 @@ ALLOWED: Final = (
 )  # fmt: skip  # a list to scan, grouped by what the names are for
 """Variables for every cartridge: where things are, the language, and how native libraries compute."""
 
-NETWORK: Final = (
-    "HF_*", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_*", "PIP_*", "NETRC",
+WAY_OUT: Final = (
     "http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 )  # fmt: skip  # as above
-"""Variables for the cartridges that use the network, and for no other: tokens, proxies, certificates, package index."""
+"""Variables for the cartridges that ask for the network: proxies and certificates."""
+
+NETWORK: Final = (*WAY_OUT, "HF_*", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_*", "PIP_*", "NETRC")
+"""Variables for the cartridges that the settings name, and for no other: these, tokens, the package index."""
 
 
 def new_session_mark() -> str:
@@ -44,19 +46,20 @@ def child_environment(
     *,
     mark: str,
     may_use_network: bool,
+    asks_for_network: bool = False,
     durations: Mapping[str, float],
     host_pid: int | None = None,
     extra: Iterable[str] = (),
     source: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The whole environment of one cartridge's process.
+    """The whole environment of one cartridge's process. One that `asks_for_network` itself gets no token for it.
 
     `durations` are the settings it must know, by variable name, in seconds. `host_pid` is named to a process that the
     host starts directly: it leaves when its parent is another one already. `extra` are further names or
     prefixes ending in *, from the settings. `source` is the host's own environment unless given.
     """
     source = os.environ if source is None else source
-    patterns = (*ALLOWED, *extra, *(NETWORK if may_use_network else ()))
+    patterns = (*ALLOWED, *extra, *(NETWORK if may_use_network else WAY_OUT if asks_for_network else ()))
     names = {pattern for pattern in patterns if not pattern.endswith("*")}
     prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
     environment = {name: value for name, value in source.items() if name in names or name.startswith(prefixes)}

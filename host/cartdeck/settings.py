@@ -6,7 +6,7 @@ It does not know what the numbers steer; each is explained where it is declared,
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast, get_args
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -160,6 +160,25 @@ class ModelsSettings(_Section):
         return said
 
 
+class IsolationSettings(_Section):
+    """What processes are kept from."""
+
+    network: Literal["auto", "off"] = "auto"
+    """`auto`: cartridges that do not ask for the network reach none, where this system allows it; `off`: all may."""
+    private_folder: bool = True
+    """Each process has a temporary folder of its own (TMPDIR), which is removed after it."""
+
+
+class LimitSettings(_Section):
+    """What one process of a cartridge may take. 0 is no limit, and leaves it to the cartridge's own file."""
+
+    memory_bytes: int = Field(default=0, ge=0)
+    """RSS. A process that holds more is ended, and its callers get OUT_OF_MEMORY."""
+    open_files: int = Field(default=0, ge=0)
+    niceness: int = Field(default=0, ge=0, le=19)
+    """How far it stands back for others that want the CPU."""
+
+
 class LogSettings(_Section):
     """What is kept of a cartridge's stderr."""
 
@@ -185,7 +204,8 @@ class Settings(BaseModel):
     cartridge_folders: tuple[Path, ...] = Field(default_factory=default_cartridge_folders)
     """Folders that hold one folder with a cartridge.toml for each cartridge from elsewhere."""
     network: tuple[str, ...] = ("models",)
-    """Cartridges that get the hub token, the proxies, certificates, PIP_* and HF_* from the environment."""
+    """Cartridges that get the hub token, the proxies, certificates, PIP_* and HF_* from the environment, and reach the
+    network whatever `isolation` says."""
     pass_environment: tuple[str, ...] = ()
     """Further variable names, or prefixes that end in *, that every cartridge gets."""
     start: StartSettings = StartSettings()
@@ -197,6 +217,9 @@ class Settings(BaseModel):
     instances: InstanceSettings = InstanceSettings()
     memory: MemorySettings = Field(default_factory=MemorySettings)
     models: ModelsSettings = ModelsSettings()
+    isolation: IsolationSettings = IsolationSettings()
+    limits: dict[str, LimitSettings] = Field(default_factory=dict[str, LimitSettings])
+    """By the name of a cartridge."""
     log: LogSettings = LogSettings()
 
 
@@ -262,7 +285,8 @@ def _shown(value: Any) -> str:
 def _known_beside(location: tuple[int | str, ...]) -> list[str]:
     section: Any = Settings
     for part in location[:-1]:
-        section = section.model_fields[part].annotation
+        named = get_args(section)  # of a table by names, such as limits: any name is one
+        section = named[1] if named else section.model_fields[part].annotation
     return sorted(section.model_fields)
 
 
@@ -285,4 +309,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'
+    if isinstance(value, dict):
+        inner = cast("dict[str, Any]", value)
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in inner.items()) + "}"
     return repr(value)

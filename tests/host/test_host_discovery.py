@@ -86,7 +86,7 @@ def test_a_program_beside_its_file_is_named_by_a_relative_path(
     ("text", "code", "words"),
     [
         ("command = [", Code.BAD_ARGUMENT, "is not TOML"),
-        ('comand = ["sh"]', Code.BAD_ARGUMENT, "comand is unknown; known: command, manifest"),
+        ('comand = ["sh"]', Code.BAD_ARGUMENT, "comand is unknown; known: command, environment"),
         ("command = []", Code.BAD_ARGUMENT, "must be a list of texts"),
         ('command = "sh"', Code.BAD_ARGUMENT, "must be a list of texts"),
         ('command = ["no-such-program-here"]', Code.FILE_NOT_FOUND, "there is no program no-such-program-here"),

@@ -31,11 +31,17 @@ def cartridges(context: typer.Context, as_json: AsJson = False) -> None:
     found = discover(load_settings())
     if as_json:
         records = [cartridge_record(one) for one in found.cartridges]
-        print_text(json_line({"cartridges": records, "broken": [broken_record(one) for one in found.broken]}))
+        broken = [broken_record(one) for one in found.broken]
+        passed = [{**cartridge_record(one.cartridge), "reason": one.reason} for one in found.passed_over]
+        print_text(json_line({"cartridges": records, "passed_over": passed, "broken": broken}))
         return
     rows = [
-        [one.name, one.manifest.version, state(one), ", ".join(cap.alias for cap in one.manifest.caps), one.origin]
+        [one.name, one.version, state(one), ", ".join(cap.alias for cap in one.manifest.caps), one.origin]
         for one in found.cartridges
+    ]
+    rows += [
+        [one.cartridge.name, one.cartridge.version, f"not used: {one.reason}", "", one.cartridge.origin]
+        for one in found.passed_over
     ]
     rows += [["?", "", f"broken: {one.error}", "", one.origin] for one in found.broken]
     print_rows(["cartridge", "version", "state", "caps", "comes from"], rows)
@@ -70,6 +76,32 @@ def reset(
         raise failure(Code.INSUFFICIENT_STORAGE, message) from None
 
 
+@app.command("use", short_help="Choose between installed versions of a cartridge.")
+def use(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The cartridge.")],
+    version: Annotated[
+        str, typer.Argument(metavar="VERSION|newest", help="The version; `newest` leaves it to their order.")
+    ],
+) -> None:
+    """Choose between the versions of a cartridge that `cartdeck install --isolated` brought.
+
+    Engines that run go on with what they have.
+
+    Example: cartdeck cartridges use shout 1.0.0
+    """
+    from cartdeck.installing.lock_file import read_lock
+    from cartdeck.installing.registration import pin
+    from cartdeck.settings import load_settings
+    from cartdeck_protocol.errors import Code, failure
+
+    for folder in load_settings().cartridge_folders:
+        if name in read_lock(folder).versions:
+            pin(folder, name, version)
+            return
+    message = f"No version of {name} was installed by `cartdeck install --isolated`."
+    raise failure(Code.BAD_ARGUMENT, message, argument="NAME")
+
+
 def state(cartridge: "Cartridge") -> str:
     return "available" if cartridge.is_available else f"unavailable: lacks {cartridge.missing_text}"
 
@@ -78,13 +110,14 @@ def cartridge_record(cartridge: "Cartridge") -> dict[str, Any]:
     manifest = cartridge.manifest
     return {
         "name": cartridge.name,
-        "version": manifest.version,
+        "version": cartridge.version,
         "title": manifest.title,
         "is_available": cartridge.is_available,
         "missing": [{"module": need.module, "install": need.install} for need in cartridge.missing],
         "caps": [str(cap.urn) for cap in manifest.caps],
         "origin": cartridge.origin,
         "command": list(cartridge.command),
+        "installed_hash": cartridge.expected_hash or None,
     }
 
 

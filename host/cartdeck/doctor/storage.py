@@ -11,6 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from cartdeck.doctor.finding import Finding, Health
+from cartdeck.installing.isolated import sweep_unfinished
 from cartdeck.sessions.leftover import end_orphans, remove_dead_folders
 
 
@@ -32,10 +33,13 @@ def examine_storage(more: Iterable[tuple[str, Path]] = ()) -> Iterator[Finding]:
 
 def sweep() -> Finding:
     """End the processes and remove the folders that hosts left which are dead."""
-    processes, folders = end_orphans(), remove_dead_folders()
-    if not processes and not folders:
+    processes, folders, unfinished = end_orphans(), remove_dead_folders(), sweep_unfinished()
+    if not processes and not folders and not unfinished:
         return Finding(topic="leftovers", said="dead hosts left nothing behind")
-    said = f"swept what dead hosts left: {processes} processes ended, {folders} temporary folders removed"
+    counts = (
+        f"{processes} processes ended, {folders} temporary folders and {unfinished} unfinished environments removed"
+    )
+    said = f"swept what dead hosts left: {counts}"
     return Finding(topic="leftovers", said=said, health=Health.NOTE)
 
 

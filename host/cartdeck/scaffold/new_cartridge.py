@@ -30,6 +30,7 @@ def new_cartridge(name: str, *, cap: str | None, language: str, folder: Path) ->
     words = {
         "name": name,
         "package": name.replace("-", "_"),
+        "tests": "tests",  # the folder of templates has another name: ours are left out of the wheel by theirs
         "title": name.replace("-", " ").capitalize(),
         "alias": shape.alias,
         "function": shape.alias.replace("-", "_") + ("_" if keyword.iskeyword(shape.alias) else ""),

@@ -1,34 +1,121 @@
-"""Owns the start of a cartridge's program: its command, environment and log.
+"""Owns the start of a cartridge's program: its command, environment, limits and log.
 
 It does not know what is said to it.
 """
 
+import contextlib
 import logging
 import os
+import resource
+import shutil
+from pathlib import Path
 
+import anyio.to_thread
+
+from cartdeck.cartridge_file import Limits
 from cartdeck.discovery import Cartridge
 from cartdeck.environment import HEARTBEAT_VARIABLE, KEEPALIVE_VARIABLE, child_environment, new_session_mark
+from cartdeck.installing.installed_hash import verify_installed
+from cartdeck.sessions.leftover import private_folder
 from cartdeck.sessions.log_ring import LogRing
+from cartdeck.sessions.network_cut import network_cut
 from cartdeck.sessions.process import Process, spawn
 from cartdeck.settings import Settings
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+
+async def prepare(cartridge: Cartridge) -> None:
+    """Raises HASH_MISMATCH where what was installed is not what is there now. Others start without a wait."""
+    installed = None if cartridge.file is None else cartridge.file.installed
+    if installed is not None:
+        where = (installed.environment, installed.distribution, cartridge.expected_hash)
+        await anyio.to_thread.run_sync(verify_installed, *where)
 
 
 def launch(cartridge: Cartridge, settings: Settings) -> Process:
     """Start the program of `cartridge`. Its stderr goes to the logger cartdeck.cartridge.NAME, a line each, and to
     the process's ring. Raises START_FAILED."""
     logger = logging.getLogger(f"cartdeck.cartridge.{cartridge.name}")
+    file = cartridge.file
     may_use_network = cartridge.name in settings.network
     said = settings.models.variables() if may_use_network else {}
     environment = child_environment(
         mark=new_session_mark(),
         may_use_network=may_use_network,
+        asks_for_network=file is not None and file.network,
         durations={
             KEEPALIVE_VARIABLE: settings.health.keepalive_s,
             HEARTBEAT_VARIABLE: settings.health.heartbeat_s,
         },
         host_pid=os.getpid() if cartridge.is_child_of_host else None,
-        extra=settings.pass_environment,
+        extra=(*settings.pass_environment, *(() if file is None else file.environment)),
         source={**os.environ, **said},
     )
+    folder = _private_folder(settings)
+    if folder is not None:
+        environment.update({name: str(folder) for name in ("TMPDIR", "TEMP", "TMP")})
     log = LogRing(ring_bytes=settings.log.ring_bytes, line_bytes=settings.log.line_bytes, on_line=logger.info)
-    return spawn(cartridge.command, environment=environment, log=log, pipe_bytes=settings.wire.pipe_bytes)
+    try:
+        process = spawn(
+            (*_without_network(cartridge, settings), *cartridge.command),
+            environment=environment,
+            log=log,
+            pipe_bytes=settings.wire.pipe_bytes,
+            folder=None if file is None else file.working_directory,
+        )
+    except CartdeckError:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    process.private_folder = folder
+    _limit(process.pid, limits_of(cartridge, settings))
+    return process
+
+
+def limits_of(cartridge: Cartridge, settings: Settings) -> Limits:
+    """What one process may take: as the settings say, else as the cartridge's file does."""
+    own = Limits() if cartridge.file is None else cartridge.file.limits
+    said = settings.limits.get(cartridge.name)
+    if said is None:
+        return own
+    return Limits(
+        memory_bytes=said.memory_bytes or own.memory_bytes,
+        open_files=said.open_files or own.open_files,
+        niceness=said.niceness or own.niceness,
+    )
+
+
+def memory_excess(cartridge: Cartridge, settings: Settings, process: Process | None) -> CartdeckError | None:
+    """The error for the callers of a process that holds more memory than its limit; None while it does not."""
+    limit = limits_of(cartridge, settings).memory_bytes
+    held = process.rss_bytes() if limit and process is not None else None
+    if held is None or held <= limit:
+        return None
+    message = (
+        f"{cartridge.name} holds {held / 1e6:.0f} MB, more than its limit of {limit / 1e6:.0f} MB, so its process was "
+        f"ended; the limit is limits.{cartridge.name}.memory_bytes in the settings, or that of its cartridge.toml"
+    )
+    return failure(Code.OUT_OF_MEMORY, message, details={"rss_bytes": held, "limit_bytes": limit})
+
+
+def _without_network(cartridge: Cartridge, settings: Settings) -> tuple[str, ...]:
+    asks = cartridge.name in settings.network or (cartridge.file is not None and cartridge.file.network)
+    return () if asks or settings.isolation.network == "off" else network_cut().prefix
+
+
+def _private_folder(settings: Settings) -> Path | None:
+    """None also where none can be made: a full disk is the trouble of who writes to it."""
+    with contextlib.suppress(OSError):
+        return private_folder() if settings.isolation.private_folder else None
+    return None
+
+
+def _limit(pid: int, limits: Limits) -> None:
+    """Set from outside, in the moment after the start: the program has not read its first line then, and no wrapper
+    process costs time. One that is gone already says so by its exit."""
+    with contextlib.suppress(OSError, ValueError):
+        if limits.niceness:
+            os.setpriority(os.PRIO_PGRP, pid, os.getpriority(os.PRIO_PROCESS, 0) + limits.niceness)
+    with contextlib.suppress(OSError, ValueError):
+        if limits.open_files and hasattr(resource, "prlimit"):  # Linux
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (limits.open_files, limits.open_files))

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from cartdeck.discovery import Cartridge
 from cartdeck.sessions.channel import Channel, Line
 from cartdeck.sessions.handshake import Handshake
-from cartdeck.sessions.launch import launch
+from cartdeck.sessions.launch import launch, prepare
 from cartdeck.sessions.obituary import last_details, named, obituary
 from cartdeck.sessions.process import Process
 from cartdeck.settings import Settings
@@ -62,6 +62,8 @@ class Life:
     async def start(self) -> None:
         """Start the process and shake hands. Raises what went wrong; the caller calls `fail_start` then."""
         limits = self._settings.start
+        self._check_wanted()
+        await prepare(self._cartridge)
         self._check_wanted()
         process = self.process = launch(self._cartridge, self._settings)
         process.on_exit = self._on_exit

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +71,8 @@ class Process:
         self.exited = asyncio.Event()
         self.on_exit: Callable[[], None] | None = None
         """Called once, on the loop's thread, when the process has ended and was reaped."""
+        self.private_folder: Path | None = None
+        """A folder that is removed when the process and all that it started are gone."""
         self._popen = popen
         self._loop = asyncio.get_running_loop()
         self._stderr: int | None = stderr
@@ -227,6 +230,8 @@ class Process:
             await self._wait(times.kill_s)
         # A walk over /proc takes milliseconds where there are many processes, so it is not for the loop's thread.
         await self._loop.run_in_executor(None, end_marked, SESSION_VARIABLE, self.mark)
+        if self.private_folder is not None:
+            await self._loop.run_in_executor(None, partial(shutil.rmtree, self.private_folder, ignore_errors=True))
         self._read_stderr()
         self._close_stderr()
 
@@ -237,10 +242,13 @@ class Process:
                     await self.exited.wait()
 
 
-def spawn(command: Sequence[str], *, environment: dict[str, str], log: LogRing, pipe_bytes: int) -> Process:
+def spawn(
+    command: Sequence[str], *, environment: dict[str, str], log: LogRing, pipe_bytes: int, folder: Path | None = None
+) -> Process:
     """Start `command` in a session and process group of its own, its stdin and stdout being the frame pipes.
 
-    `environment` is the whole environment and carries the mark of the session. Raises START_FAILED when the program
+    `environment` is the whole environment and carries the mark of the session; `folder` is where it works, that of this
+    process without one. Raises START_FAILED when the program
     cannot be started; then no descriptor is left open.
     """
     opened: list[int] = []
@@ -254,7 +262,13 @@ def spawn(command: Sequence[str], *, environment: dict[str, str], log: LogRing, 
             os.set_blocking(descriptor, False)
         # A session of its own also keeps a Ctrl-C in the terminal from the children: the host decides what it means.
         popen = subprocess.Popen(
-            command, stdin=child_in, stdout=child_out, stderr=child_err, env=environment, start_new_session=True
+            command,
+            stdin=child_in,
+            stdout=child_out,
+            stderr=child_err,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
         )
     except Exception as error:  # also what is no OSError: a NUL byte in the command, no memory
         for descriptor in opened:

@@ -18,6 +18,7 @@ from cartdeck.sessions.clock import Clock
 from cartdeck.sessions.dispatch import Dispatch, Hearing
 from cartdeck.sessions.handshake import IdentityProbe
 from cartdeck.sessions.health import Health
+from cartdeck.sessions.launch import memory_excess
 from cartdeck.sessions.life import Life, Tapping
 from cartdeck.sessions.obituary import last_details, mistake_of_ours
 from cartdeck.sessions.overdue import overdue
@@ -358,6 +359,10 @@ class Session:
         """Look at all clocks: one look for all requests every `tick_s`, instead of a timer for each call."""
         health = self.health
         if self.state is not State.READY or health is None:
+            return
+        excess = memory_excess(self.cartridge, self._settings, self._life.process)
+        if excess is not None:
+            self._life.fall(excess)
             return
         for exchange in tuple(self.connection.exchanges.values()):
             request = exchange.owner

@@ -1,0 +1,207 @@
+"""Cartridges in environments of their own: brought whole or not at all, side by side, and checked before each start."""
+
+import asyncio
+import base64
+import hashlib
+import os
+import random
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cartdeck import Engine, Settings
+from cartdeck.discovery import discover
+from cartdeck.installing.isolated import environments_folder, install_isolated, sweep_unfinished
+from cartdeck.installing.lock_file import read_lock
+from cartdeck.installing.registration import link_folder, pin, unregister
+from cartdeck.installing.version_order import version_key
+from cartdeck.scaffold.new_cartridge import new_cartridge
+from cartdeck_protocol.errors import CartdeckError, Code
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(180)
+
+
+def make_wheel(folder: Path, name: str, version: str, files: dict[str, str | bytes]) -> Path:
+    """A wheel with these files; `entry_points.txt` among them goes to its metadata."""
+    info = f"{name}-{version}.dist-info"
+    contents = {
+        (f"{info}/{path}" if path == "entry_points.txt" else path): text.encode() if isinstance(text, str) else text
+        for path, text in files.items()
+    }
+    contents[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+    contents[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    rows = [
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}"
+        for path, data in contents.items()
+    ]
+    contents[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for inside, data in contents.items():
+            archive.writestr(inside, data)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of wheels, so that nothing is fetched: the kit as a path to this tree, a cartridge in two versions."""
+    folder = tmp_path_factory.mktemp("wheels")
+    paths = [*(str(ROOT / part) for part in ("protocol", "host", "cartridges")), sysconfig.get_path("purelib")]
+    make_wheel(folder, "cartdeck", "9.9.9", {"cartdeck_tree.pth": "\n".join(paths) + "\n"})
+    for version in ("1.9.0", "1.10.0"):
+        made = folder / f"shout-{version}"
+        new_cartridge("shout", cap=None, language="python", folder=made)
+        files: dict[str, str | bytes] = {
+            str(path.relative_to(made)): path.read_bytes() for path in (made / "shout").iterdir() if path.is_file()
+        }
+        files["shout/handlers.py"] = (
+            (made / "shout" / "handlers.py")
+            .read_text("utf-8")
+            .replace("given.upper()", f'given.upper() + " {version}"')
+        )
+        files["entry_points.txt"] = "[cartdeck.cartridges]\nshout = shout\n"
+        make_wheel(folder, "shout", version, files)
+    make_wheel(folder, "nothing_here", "1.0", {"nothing_here/__init__.py": ""})
+    return folder
+
+
+@pytest.fixture
+def settings(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: Callable[..., Settings]) -> Settings:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_COMPILE", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return quick()
+
+
+def bring(settings: Settings, requirement: str) -> list[str]:
+    folder = settings.cartridge_folders[0]
+
+    async def work() -> list[str]:
+        lines: list[str] = []
+        done = await install_isolated(requirement, beside=["cartdeck"], folder=folder, tell=lines.append)
+        assert lines
+        return [f"{one.name} {one.version}" for one in done]
+
+    return asyncio.run(work())
+
+
+async def say(settings: Settings) -> str:
+    async with Engine(settings) as engine:
+        return (await engine.run("cap:shout", {"text": "hello"}, timeout_s=60)).text
+
+
+def environments() -> list[Path]:
+    return sorted(environments_folder().glob("*"))
+
+
+def test_versions_stand_side_by_side_and_the_newest_or_the_one_asked_for_is_used(settings: Settings) -> None:
+    folder = settings.cartridge_folders[0]
+    assert bring(settings, "shout==1.10.0") == ["shout 1.10.0"]
+    assert bring(settings, "shout==1.9.0") == ["shout 1.9.0"]
+    assert asyncio.run(say(settings)) == "HELLO 1.10.0"
+    [passed] = discover(settings).passed_over
+    assert passed.cartridge.version == "1.9.0"
+    assert passed.reason.startswith("1.10.0 from")
+    pin(folder, "shout", "1.9.0")
+    assert asyncio.run(say(settings)) == "HELLO 1.9.0"
+    with pytest.raises(CartdeckError, match=r"installed are 1\.10\.0, 1\.9\.0"):
+        pin(folder, "shout", "3")
+
+    [environment] = [one for one in environments() if one.name.startswith("shout-1-9")]
+    [handlers] = environment.glob("lib/python3*/site-packages/shout/handlers.py")
+    handlers.write_text(handlers.read_text("utf-8") + "# changed\n", "utf-8")
+    with pytest.raises(CartdeckError, match="is not what was installed") as caught:
+        asyncio.run(say(settings))
+    assert caught.value.code is Code.HASH_MISMATCH
+
+    assert unregister(folder, "shout", "1.9.0") == ["1.9.0"]
+    assert asyncio.run(say(settings)) == "HELLO 1.10.0"
+    assert unregister(folder, "shout") == ["1.10.0"]
+    assert environments() == []
+    assert read_lock(folder).versions == {}
+    assert not any(one.name == "shout" for one in discover(settings).cartridges)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "code", "words"),
+    [
+        ("no-such-distribution-here", Code.START_FAILED, "Could not find a version"),
+        ("nothing_here", Code.BAD_ARGUMENT, "offers no cartridge"),
+    ],
+)
+def test_what_fails_leaves_nothing(settings: Settings, requirement: str, code: Code, words: str) -> None:
+    with pytest.raises(CartdeckError, match=words) as caught:
+        bring(settings, requirement)
+    assert caught.value.code is code
+    assert environments() == []
+    assert not list(settings.cartridge_folders[0].glob("*/cartridge.toml"))
+
+
+def test_what_is_cancelled_leaves_nothing(settings: Settings) -> None:
+    async def work() -> None:
+        begun = asyncio.Event()
+        task = asyncio.create_task(
+            install_isolated(
+                "shout", beside=["cartdeck"], folder=settings.cartridge_folders[0], tell=lambda _: begun.set()
+            )
+        )
+        await asyncio.wait_for(begun.wait(), 60)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    assert environments() == []
+
+
+def test_what_a_killed_process_left_is_swept(settings: Settings) -> None:
+    left, own = environments_folder() / "left", environments_folder() / "own"
+    for folder, mark in ((left, f"{os.getpid()}-1"), (own, "what is that")):
+        folder.mkdir(parents=True)
+        (folder / "unfinished").write_text(mark, "utf-8")
+    assert sweep_unfinished() == 1
+    assert environments() == [own]
+
+
+def test_a_folder_with_a_cartridge_file_is_registered_where_it_lies(settings: Settings, tmp_path: Path) -> None:
+    source = tmp_path / "elsewhere"
+    new_cartridge("whisper-it", cap=None, language="python", folder=source)
+    (source / "cartridge.toml").write_text(
+        f'command = ["{sys.executable}", "-P", "-m", "cartdeck_sdk", "whisper_it"]\n'
+        'manifest = "whisper_it/manifest.json"\nworking_directory = "{folder}"\nenvironment = ["PYTHONPATH"]\n',
+        "utf-8",
+    )
+    link = link_folder(source, settings.cartridge_folders[0])
+    assert link.name == "whisper-it"
+    [found] = [one for one in discover(settings).cartridges if one.name == "whisper-it"]
+    assert found.file is not None
+    assert found.file.working_directory == link
+    assert unregister(settings.cartridge_folders[0], "whisper-it") == [""]
+    assert (source / "cartridge.toml").exists()
+    assert not link.is_symlink()
+
+
+def test_versions_have_the_order_of_python_packages() -> None:
+    ordered = [
+        "what",
+        "1.0.dev1",
+        "1.0a1",
+        "1.0b2",
+        "1.0rc1",
+        "1.0",
+        "1.0+local.1",
+        "1.0.post1",
+        "1.2",
+        "1.10",
+        "2!0.1",
+    ]
+    assert sorted(random.Random(7).sample(ordered, len(ordered)), key=version_key) == ordered
+    assert version_key("1.0") == version_key("1.0.0") == version_key("v1")
