@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -26,6 +26,12 @@ from cartdeck.settings import Settings
 from cartdeck.stats import EngineStats
 from cartdeck.status import CapEntry, CartridgeStatus
 from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+if TYPE_CHECKING:
+    from cartdeck.plans.blocking_run import BlockingPlanRun
+    from cartdeck.plans.compiling import CompiledPlan
+    from cartdeck.plans.plan import Plan
+    from cartdeck.plans.result import PlanResult
 
 T = TypeVar("T")
 
@@ -145,6 +151,24 @@ class BlockingEngine:
     def run(self, cap: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Result:
         """As `Engine.run`. A KeyboardInterrupt cancels the call."""
         return self.wait_for(partial(self._engine.run, cap, arguments, timeout_s=timeout_s))
+
+    def plan(
+        self, plan: "Plan | CompiledPlan | str", inputs: Mapping[str, Any] | None = None, **options: Any
+    ) -> "BlockingPlanRun":
+        """A plan on its way, with the options of PlanRun: `with engine.plan(...) as run: for event in run: ...`, then
+        `run.result`. Raises BAD_PLAN for a text that is none; what else is wrong is raised by entering it."""
+        # Loaded when it is asked for: an application without plans need not wait for what they take.
+        from cartdeck.plans.blocking_run import BlockingPlanRun  # noqa: PLC0415 - see above
+        from cartdeck.plans.run import PlanRun  # noqa: PLC0415 - see above
+
+        return BlockingPlanRun(self, PlanRun(self._engine, plan, inputs, **options))
+
+    def run_plan(
+        self, plan: "Plan | CompiledPlan | str", inputs: Mapping[str, Any] | None = None, **options: Any
+    ) -> "PlanResult":
+        """The result of a plan, run to its end. A KeyboardInterrupt cancels it."""
+        with self.plan(plan, inputs, **options) as run:
+            return run.collect()
 
     def load(self, target: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
         """As `Engine.load`."""

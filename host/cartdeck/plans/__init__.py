@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cartdeck.plans.blocking_run import BlockingPlanRun
     from cartdeck.plans.compiling import CompiledPlan, CompiledStep, Value, compile_plan
     from cartdeck.plans.convert import Absent
     from cartdeck.plans.drawing import mermaid, terminal_lines
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Absent",
+    "BlockingPlanRun",
     "Chain",
     "CompiledPlan",
     "CompiledStep",
@@ -58,6 +60,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "blocking_run": ("BlockingPlanRun",),
     "compiling": ("CompiledPlan", "CompiledStep", "Value", "compile_plan"),
     "convert": ("Absent",),
     "drawing": ("mermaid", "terminal_lines"),
