@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from cartdeck import Engine, Settings
 from cartdeck.sessions.network_cut import network_cut
+from cartdeck_protocol.caps import Manifest
 from cartdeck_protocol.errors import CartdeckError, Code
 
 DEFINITION = """
@@ -72,6 +75,17 @@ def scout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     return declare
 
 
+def test_a_manifest_may_ask_for_the_network(
+    quick: Callable[..., Settings], scout: Callable[[str], None], tmp_path: Path
+) -> None:
+    scout("")
+    path = tmp_path / "packages" / "scout" / "manifest.json"
+    path.write_bytes(replace(Manifest.from_json(path.read_bytes()), network=True).to_json())
+    seen = look(quick())
+    assert set(seen["interfaces"]) == {name for _, name in socket.if_nameindex()}
+    assert seen["variables"] == ["HTTPS_PROXY"]
+
+
 def look(settings: Settings) -> dict[str, Any]:
     async def work() -> dict[str, Any]:
         async with Engine(settings) as engine:
@@ -107,7 +121,7 @@ def test_a_cartridge_gets_what_its_file_asks_for(
     assert seen["niceness"] == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 3)
     assert seen["directory"] == str(tmp_path / "cartridges" / "scout")
     assert seen["variables"] == ["HTTPS_PROXY", "SCOUT_ONE", "SCOUT_TWO"], "proxies, and no token"
-    outside = {name for _, name in __import__("socket").if_nameindex()}
+    outside = {name for _, name in socket.if_nameindex()}
     assert set(seen["interfaces"]) == outside
 
 

@@ -42,7 +42,7 @@ def launch(cartridge: Cartridge, settings: Settings) -> Process:
     environment = child_environment(
         mark=new_session_mark(),
         may_use_network=may_use_network,
-        asks_for_network=file is not None and file.network,
+        asks_for_network=_asks_for_network(cartridge),
         durations={
             KEEPALIVE_VARIABLE: settings.health.keepalive_s,
             HEARTBEAT_VARIABLE: settings.health.heartbeat_s,
@@ -99,8 +99,12 @@ def memory_excess(cartridge: Cartridge, settings: Settings, process: Process | N
 
 
 def _without_network(cartridge: Cartridge, settings: Settings) -> tuple[str, ...]:
-    asks = cartridge.name in settings.network or (cartridge.file is not None and cartridge.file.network)
-    return () if asks or settings.isolation.network == "off" else network_cut().prefix
+    may = cartridge.name in settings.network or _asks_for_network(cartridge)
+    return () if may or settings.isolation.network == "off" else network_cut().prefix
+
+
+def _asks_for_network(cartridge: Cartridge) -> bool:
+    return cartridge.manifest.network or (cartridge.file is not None and cartridge.file.network)
 
 
 def _private_folder(settings: Settings) -> Path | None:

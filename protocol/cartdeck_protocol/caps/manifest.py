@@ -34,7 +34,8 @@ class Manifest:
 
     `accepts` are globs on model specs that it takes gladly (it breaks ties); `holds_instances` says that a process
     of it keeps a loaded thing, one for each set of instance arguments; `capacity` is how many requests one process
-    takes at a time. `samples` are by the alias of a cap: arguments to try it out with.
+    takes at a time; `network` says that it needs one. `samples` are by the alias of a cap: arguments to try it out
+    with.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Manifest:
     accepts: tuple[str, ...] = ()
     holds_instances: bool = False
     capacity: int = 1
+    network: bool = False
     samples: dict[str, Sample] = field(default_factory=dict[str, Sample])
 
     def cap(self, alias: str) -> CapDefinition:
@@ -70,6 +72,8 @@ class Manifest:
             "holds_instances": self.holds_instances,
             "capacity": self.capacity,
         }
+        if self.network:
+            plain["network"] = True
         if self.samples:
             plain["samples"] = self.samples
         return (json.dumps(plain, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
@@ -102,6 +106,7 @@ def read_manifest(fields: Fields, caps: tuple[CapDefinition, ...]) -> Manifest:
         accepts=fields.texts("accepts"),
         holds_instances=fields.flag("holds_instances"),
         capacity=fields.integer("capacity", 1),
+        network=fields.flag("network"),
         samples=fields.tables("samples"),
     )
     fields.finish()
