@@ -94,7 +94,7 @@ def show(
     is_svg: Annotated[bool, typer.Option("--svg", help="As an SVG document.")] = False,
     is_mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid flowchart.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write it to this file; its ending may say the form.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write it to this file: .svg, .mmd, .json or .txt.")
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -104,22 +104,23 @@ def show(
     Example: cartdeck plan show summary.plan --out summary.svg
     """
     from cartdeck.cli.output import open_output
-    from cartdeck.cli.plan_file import compile_here, parse_inputs, plan_record, read_plan
+    from cartdeck.cli.plan_file import compile_here, drawing_form, parse_inputs, plan_record, read_plan
     from cartdeck.cli.render import json_line
     from cartdeck.plans.drawing import mermaid, terminal_lines
     from cartdeck.plans.svg import to_svg
 
+    form = "json" if as_json else "svg" if is_svg else "mermaid" if is_mermaid else drawing_form(out)
     with open_output(out, force=force) as output:
         compiled = compile_here(read_plan(file, settings or []), parse_inputs(inputs or []))
-        ending = "" if out is None else out.suffix
-        if as_json:
-            text = json_line(plan_record(compiled))
-        elif is_svg or ending == ".svg":
-            text = to_svg(compiled)
-        elif is_mermaid or ending in (".mmd", ".mermaid"):
-            text = mermaid(compiled)
-        else:
-            text = "\n".join(terminal_lines(compiled)) + "\n"
+        match form:
+            case "json":
+                text = json_line(plan_record(compiled))
+            case "svg":
+                text = to_svg(compiled)
+            case "mermaid":
+                text = mermaid(compiled)
+            case _:
+                text = "\n".join(terminal_lines(compiled)) + "\n"
         output.write(text.encode())
         output.commit()
 
@@ -146,8 +147,8 @@ def run(
 ) -> None:
     """Run a plan, with a live view of its steps.
 
-    A single output goes to standard output (items of text or JSON as JSON lines), several as a JSON line each; --out
-    NAME=FILE writes one to a file.
+    A single output goes to standard output as it comes (items of text or JSON as JSON lines), several at the end as a
+    JSON line each; --out NAME=FILE writes one to a file.
 
     \b
     Example: cartdeck plan run summary.plan --input speech=@talk.wav --out summary=summary.txt

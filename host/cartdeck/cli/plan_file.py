@@ -4,19 +4,25 @@ It does not know how a plan is run or shown.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cartdeck.cli.arguments import parse_value
 from cartdeck.discovery import discover
 from cartdeck.near import near_names
-from cartdeck.plans.compiling import CompiledPlan, compile_plan
+from cartdeck.plans.compiling import CompiledPlan, Value, compile_plan
 from cartdeck.plans.inputs import depths_of
 from cartdeck.plans.plan import Plan
 from cartdeck.router import Router
 from cartdeck.settings import load_settings
+from cartdeck_protocol.caps import ValueKind
+from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import Code, failure
+
+_FORMS: Final = {
+    "": "text", ".txt": "text", ".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".json": "json",
+}  # fmt: skip
 
 
 def read_text(file: Path) -> str:
@@ -68,6 +74,40 @@ def parse_inputs(pairs: Sequence[str]) -> dict[str, Any]:
         is_folder = folder is not None and folder.is_dir()
         found.setdefault(name.strip(), []).append(folder if is_folder else parse_value(text, name=name.strip()))
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def drawing_form(out: Path | None) -> str:
+    """The form of a drawing that the file's ending says: `svg`, `mermaid`, `json` or `text`. Raises BAD_ARGUMENT."""
+    ending = "" if out is None else out.suffix.lower()
+    form = _FORMS.get(ending)
+    if form is None:
+        message = f"A plan cannot be drawn as {ending}; expected a file that ends in {_listed(_FORMS)}."
+        raise failure(Code.BAD_ARGUMENT, message + " Or say the form: --svg, --mermaid or --json.", argument="--out")
+    return form
+
+
+def _listed(forms: Mapping[str, str]) -> str:
+    endings = [one for one in forms if one]
+    return f"{', '.join(endings[:-1])} or {endings[-1]}"
+
+
+def check_given(plan: Plan, inputs: dict[str, Any]) -> None:
+    """Raises MISSING_ARGUMENT for inputs that are not given, with what to write."""
+    missing = [name for name in plan.input_names if name not in inputs]
+    if not missing:
+        return
+    values = {value.name: value for value in compile_here(plan, inputs).inputs}
+    known = ", ".join(f"{name} ({values[name].media})" for name in missing)
+    example = " ".join(f"--input {name}={_example(values[name])}" for name in missing)
+    message = f"The plan needs {known}. For instance: {example}"
+    raise failure(Code.MISSING_ARGUMENT, message, argument="--input", details={"candidates": missing})
+
+
+def _example(value: Value) -> str:
+    kind = kind_of(value.media)
+    if kind is ValueKind.TEXT:
+        return "'some text'"
+    return "@FOLDER" if value.depth else "@FILE" if kind in (ValueKind.BYTES, ValueKind.JSON) else "1"
 
 
 def compile_here(plan: Plan, inputs: dict[str, Any]) -> CompiledPlan:

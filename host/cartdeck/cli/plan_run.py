@@ -3,18 +3,18 @@
 It does not know the notation, nor how the view of the steps looks.
 """
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, cast
 
 import anyio
 import anyio.to_thread
 
-from cartdeck.cli.output import STANDARD_LINE, FileOutput, StandardOutput, TerminalText
+from cartdeck.cli.output import STANDARD_LINE, FileOutput, StandardOutput
+from cartdeck.cli.plan_file import check_given
+from cartdeck.cli.plan_output import PlanOutput
 from cartdeck.cli.plan_view import PlanView, open_view
 from cartdeck.cli.render import json_line
 from cartdeck.cli.running import TICK_S, run_interruptible
@@ -24,8 +24,6 @@ from cartdeck.plans.plan import Plan
 from cartdeck.plans.result import Output, PlanResult
 from cartdeck.plans.run import PlanRun
 from cartdeck_protocol.errors import Code, failure
-
-_COPIED: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +41,8 @@ def run_plan_here(plan: Plan, inputs: Mapping[str, Any], options: RunOptions) ->
     """Run the plan and write what it gave. Raises what the plan raised, ReaderGone or Interrupted. The files of
     `--out` are checked before anything starts."""
 
+    check_given(plan, dict(inputs))
+
     async def work() -> None:
         with ExitStack() as files:
             outs = {
@@ -52,25 +52,33 @@ def run_plan_here(plan: Plan, inputs: Mapping[str, Any], options: RunOptions) ->
             async with Engine() as engine:
                 view = open_view(is_quiet=options.is_quiet, is_verbose=options.is_verbose)
                 run = PlanRun(engine, plan, inputs, on_error=options.on_error, state=options.state)
-                await _watch(run, view)
+                rest = [name for name in plan.output_names if name not in outs]
+                shown = None if options.as_json or len(rest) != 1 else PlanOutput(run, rest[0], view)
+                await _watch(run, view, shown)
                 await anyio.to_thread.run_sync(_write, run.result, outs, options)
 
     run_interruptible(work)
 
 
-async def _watch(run: PlanRun, view: PlanView) -> None:
+async def _watch(run: PlanRun, view: PlanView, shown: PlanOutput | None) -> None:
     failed: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_tick, view)
         try:
             async with run:
                 view.begin(run.compiled)
+                if shown is not None:
+                    tasks.start_soon(shown.write)
                 async for event in run:
                     view.take(event)
+                if shown is not None:
+                    await shown.written.wait()
         except BaseException as error:  # carried out bare: a task group would wrap it
             failed = error
         view.close()
+        STANDARD_LINE.end_on_terminal()
         tasks.cancel_scope.cancel()
+    failed = failed if shown is None or shown.error is None else shown.error
     if failed is not None:
         raise failed
 
@@ -103,38 +111,18 @@ def _write(result: PlanResult, outs: Mapping[str, FileOutput], options: RunOptio
     rest = {name: output for name, output in result.outputs.items() if name not in outs}
     if options.as_json:
         StandardOutput().write(json_line(_record(result, rest, outs)).encode())
-    elif len(rest) == 1:
-        _print(next(iter(rest.values())))
-    else:
+    elif len(rest) > 1:  # a single one has been written as it came
         for name, output in rest.items():
             StandardOutput().write(json_line({"output": name, **output_record(output)}).encode())
 
 
 class _Writer:
-    def __init__(self, output: FileOutput | StandardOutput) -> None:
+    def __init__(self, output: FileOutput) -> None:
         self._output = output
 
     def write(self, data: bytes) -> int:
         self._output.write(data)
         return len(data)
-
-
-def _print(output: Output) -> None:
-    """The only output, as it is; a terminal gets text that cannot move its cursor."""
-    standard = StandardOutput()
-    if not standard.is_terminal:
-        output.write_to(cast("BinaryIO", _Writer(standard)))
-        return
-    text = TerminalText()
-    with tempfile.TemporaryFile() as file:
-        output.write_to(cast("BinaryIO", file))
-        file.seek(0, os.SEEK_SET)
-        while data := file.read(_COPIED):
-            shown = text.feed(data)
-            STANDARD_LINE.follow(shown)
-            standard.write(shown)
-        standard.write(text.feed(b"", is_last=True))
-    STANDARD_LINE.end_on_terminal()
 
 
 def _record(result: PlanResult, outputs: Mapping[str, Output], outs: Mapping[str, FileOutput]) -> dict[str, Any]:

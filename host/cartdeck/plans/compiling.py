@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from cartdeck.near import near_names
 from cartdeck.plans.fault import at_place, plan_fault
 from cartdeck.plans.graph import Step
-from cartdeck.plans.matching import Source, described, is_like_text, match
+from cartdeck.plans.matching import Source, described, is_like_text, match, titled
 from cartdeck.plans.order import find_cycle, in_order
 from cartdeck.plans.plan import Plan
 from cartdeck.router import Route, Router, parse_cap
@@ -149,12 +149,12 @@ class _Compiler:
         given = {one.name for one in matched} | {definition.argument(name).name for name in step.constants}
         missing = [one for one in definition.arguments.values() if one.required and one.name not in given]
         if missing:
-            message = f"{step.name} ({definition.alias}) needs {missing[0].name} ({missing[0].media}): wire a source"
+            message = f"{titled(step, definition)} needs {missing[0].name} ({missing[0].media}): wire a source"
             message += f" to it, or write {step.name}.{missing[0].name} = VALUE"
             raise plan_fault(message, step.place("step"), code=Code.MISSING_ARGUMENT, candidates=described(missing))
         if step.target is not None:
             if definition.main_output is None:
-                message = f"{step.name} ({definition.alias}) gives nothing; write () for {step.target}"
+                message = f"{titled(step, definition)} gives nothing; write () for {step.target}"
                 raise plan_fault(message, step.place("target"), candidates=["()"])
             self._media[step.target] = self._media_given(definition, matched, sources)
         for output, value in step.sides.items():
@@ -166,7 +166,7 @@ class _Compiler:
         if found is None or found is definition.main_output:
             known = sorted(name for name, one in definition.outputs.items() if one is not definition.main_output)
             there = f"there are {', '.join(known)}" if known else "it has none besides the main one"
-            message = f"{step.name} ({definition.alias}) has no output {output}; {there}"
+            message = f"{titled(step, definition)} has no output {output}; {there}"
             raise plan_fault(message, step.place(f"side {output}"), candidates=near_names(output, known) or known)
         return found
 

@@ -19,6 +19,9 @@ _ROLE_COST = 10_000
 _NAMED_COST, _MAIN_COST, _REQUIRED_COST = 0, 1, 100
 """Of an input that declares no media: to the argument of its name, the main one, another that is required."""
 
+_SHOWN = 6
+"""So many arguments are named in a message."""
+
 _NAMING_TAGS = frozenset({"model-spec", "file-path", "cap-urn"})
 
 
@@ -93,6 +96,11 @@ def _cost_of_input(name: str, argument: ArgumentDefinition) -> int | None:
     return _REQUIRED_COST if argument.required else None
 
 
+def titled(step: Step, definition: CapDefinition) -> str:
+    """A step in a message: its name, and that of its cap where it is another."""
+    return step.name if step.name == definition.alias else f"{step.name} ({definition.alias})"
+
+
 def described(arguments: Sequence[ArgumentDefinition]) -> list[str]:
     return [f"{one.name} {one.media}" + (" (a sequence)" if one.is_sequence else "") for one in arguments]
 
@@ -102,8 +110,10 @@ def _no_match(
 ) -> CartdeckError:
     candidates = described(free)
     what = f"{source.name}, which declares no media," if source.media is None else f"{source.name} ({source.media})"
-    takes = f"it takes {', '.join(candidates)}" if candidates else "it takes none besides its constants"
-    message = f"{what} fits no argument of {step.name} ({definition.alias}); {takes}"
+    takes = f"it takes {', '.join(candidates[:_SHOWN])}" if candidates else "it takes none besides its constants"
+    if len(candidates) > _SHOWN:
+        takes += f" and {len(candidates) - _SHOWN} more, which `cartdeck caps {definition.alias}` lists"
+    message = f"{what} fits no argument of {titled(step, definition)}; {takes}"
     return plan_fault(message, step.place(f"source {number}"), candidates=candidates)
 
 
@@ -111,7 +121,7 @@ def _no_room(
     step: Step, definition: CapDefinition, sources: Sequence[Source], costs: Sequence[Mapping[str, int]]
 ) -> CartdeckError:
     candidates = [f"{source.name}: {' or '.join(cost)}" for source, cost in zip(sources, costs, strict=True)]
-    message = f"the sources of {step.name} ({definition.alias}) do not fit beside each other; {'; '.join(candidates)}"
+    message = f"the sources of {titled(step, definition)} do not fit beside each other; {'; '.join(candidates)}"
     return plan_fault(message, step.place("source 0"), candidates=candidates)
 
 
@@ -120,7 +130,7 @@ def _no_single_best(
 ) -> CartdeckError:
     candidates = [", ".join(f"{s.name} as {place}" for s, place in zip(sources, way, strict=True)) for way in ways]
     number = next(i for i, (one, other) in enumerate(zip(*ways, strict=True)) if one != other)
-    message = f"two ways into {step.name} ({definition.alias}) are equally good: {candidates[0]}; or {candidates[1]}"
+    message = f"two ways into {titled(step, definition)} are equally good: {candidates[0]}; or {candidates[1]}"
     undeclared = [source.name for source in sources if source.media is None]
     if undeclared:
         medias = definition.arguments[ways[0][number]].media

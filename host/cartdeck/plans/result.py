@@ -3,8 +3,9 @@
 It does not know how it came about.
 """
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from weakref import finalize
@@ -73,12 +74,31 @@ class Output:
 
     def write_to(self, file: BinaryIO) -> None:
         """Write it: a value and items of bytes as they are; items of text, numbers or JSON as JSON lines."""
-        is_plain = not self.depth or kind_of(self.media) is ValueKind.BYTES
         for entry in self:
-            if is_plain:
-                file.write(_bytes_of(entry))
-            else:
-                file.write((json.dumps(self._readable(entry), ensure_ascii=False, default=repr) + "\n").encode())
+            file.write(self.encoded(entry))
+
+    def encoded(self, entry: Any) -> bytes:
+        """An entry as `write_to` writes it."""
+        if not self.depth or kind_of(self.media) is ValueKind.BYTES:
+            return _bytes_of(entry)
+        return (json.dumps(self._readable(entry), ensure_ascii=False, default=repr) + "\n").encode()
+
+    async def follow(self, done: "asyncio.Future[None]") -> AsyncIterator[Any]:
+        """Its entries as they come, until the run is `done`. Raises what ends the run, or why it is missing."""
+        begun = done.get_loop().create_future()
+        if not self._flow.has_begun:
+            self._flow.when_begun(lambda: None if begun.done() else begun.set_result(None))
+            await asyncio.wait((begun, done), return_when=asyncio.FIRST_COMPLETED)
+        if self._flow.absent is not None:
+            raise self._flow.absent.error
+        reader = self._flow.reader(keeps=False)
+        try:
+            async for entry in reader.entries():
+                yield entry
+        finally:
+            reader.close()
+        if self._flow.absent is not None:
+            raise self._flow.absent.error
 
     def _readable(self, entry: Any) -> Any:
         """An item as what it is of: a call gives the bytes of it."""

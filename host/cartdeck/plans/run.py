@@ -112,6 +112,13 @@ class PlanRun:
         self._has_told_end = bool(events) and isinstance(events[-1], PlanEnded)
         return events
 
+    async def follow(self, output: str) -> AsyncIterator[Any]:
+        """The entries of an output as they come, while somebody else looks at the events: pieces of bytes, or items.
+        Whoever reads slowly holds up the step that gives them. Raises the plan's error, behind what came before it."""
+        done = self._begun()
+        async for entry in self.report.output(output).follow(done):
+            yield entry
+
     async def collect(self) -> PlanResult:
         """Wait for the end without looking at the events; the result. Raises the plan's error."""
         done = self._begun()

@@ -176,6 +176,55 @@ def test_help_names_every_command() -> None:
     assert all(f"  {name} " in done.stdout for name in ("check", "fmt", "show", "run", "find"))
 
 
+def test_the_only_output_comes_while_the_plan_runs(cartdeck: Command, tmp_path: Path) -> None:
+    (tmp_path / "slow.plan").write_text("() -> emit -> x\nemit.count = 100000\nemit.size = 4\nemit.interval = 0.05\n")
+    command = [CARTDECK, "plan", "run", "slow.plan", "-q"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(8) == b"\0\0\0\0\1\1\1\1"  # it would run for more than an hour
+        process.stdout.close()  # and a reader that leaves ends it
+        assert process.wait(30) != 0
+
+
+def test_the_output_of_a_plan_streams_on_a_terminal_above_one_bar(tmp_path: Path) -> None:
+    screen = pyte.Screen(100, 30)
+    stream = pyte.ByteStream(screen)
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    (tmp_path / "lines.plan").write_text("words -> each -> said\neach misbehave\n")
+    seen: list[list[str]] = []
+    arguments = [f"--input=words={word}" for word in ("log-lines", "descriptors")]
+    with subprocess.Popen(
+        [CARTDECK, "plan", "run", "lines.plan", *arguments], cwd=tmp_path, env=environment, stdout=child, stderr=child
+    ) as process:
+        os.close(child)
+        while data := read(parent):
+            stream.feed(data)
+            seen.append([line.rstrip() for line in screen.display])
+        assert process.wait(60) == 0
+    os.close(parent)
+    assert [line for line in seen[-1] if line.startswith('"')] == ['"logged"', '"same"']
+    assert not any("each" in line and "%" in line for line in seen[-1])  # the bar is gone
+
+
+def test_a_missing_input_is_told_with_what_to_write(cartdeck: Command, tmp_path: Path) -> None:
+    done = cartdeck("run", "a.plan")
+    assert done.returncode == 2
+    assert "The plan needs text (media:). For instance: --input text=@FILE" in " ".join(done.stderr.split())
+    record = json.loads(cartdeck("run", "a.plan", "--json").stdout)["error"]
+    assert (record["code"], record["details"]["candidates"]) == ("MISSING_ARGUMENT", ["text"])
+
+
+def test_a_drawing_in_another_form_is_refused_with_those_there_are(cartdeck: Command, tmp_path: Path) -> None:
+    done = cartdeck("show", "a.plan", "--out", "x.png")
+    assert done.returncode == 2
+    assert "cannot be drawn as .png; expected a file that ends in .txt, .svg" in " ".join(done.stderr.split())
+    assert not (tmp_path / "x.png").exists()
+    assert cartdeck("show", "a.plan", "--out", "x.png", "--svg").returncode == 0
+    assert cartdeck("show", "a.plan", "--out", "x.json").returncode == 0
+    assert json.loads((tmp_path / "x.json").read_text())["steps"][0]["name"] == "one"
+
+
 def test_a_signal_cancels_the_plan_and_leaves_no_process(cartdeck: Command, tmp_path: Path) -> None:
     (tmp_path / "long.plan").write_text("() -> work -> a\nwork.steps = 10000\n")
     command = [CARTDECK, "plan", "run", "long.plan"]

@@ -1,0 +1,51 @@
+"""Owns the one output of a plan that goes to standard output, written as it comes.
+
+It does not know the plan's steps, nor how the view of them looks.
+"""
+
+import anyio
+
+from cartdeck.cli.output import STANDARD_LINE, StandardOutput, TerminalText
+from cartdeck.cli.plan_view import PlanView
+from cartdeck.cli.running import in_thread
+from cartdeck.plans.run import PlanRun
+from cartdeck_protocol.errors import CartdeckError
+
+
+class PlanOutput:
+    """An output of `run` on its way to standard output: a value as it is, items of text or JSON as JSON lines.
+
+    `written` is set at its end; `error` is what kept it from being written, which also cancels the plan.
+    """
+
+    def __init__(self, run: PlanRun, name: str, view: PlanView) -> None:
+        self._run = run
+        self._name = name
+        self._view = view
+        self._standard = StandardOutput()
+        self._text = TerminalText() if self._standard.is_terminal else None
+        self.written = anyio.Event()
+        self.error: Exception | None = None
+
+    async def write(self) -> None:
+        output = self._run.report.output(self._name)
+        try:
+            async for entry in self._run.follow(self._name):
+                await self._put(output.encoded(entry))
+            await self._put(b"", is_last=True)
+        except Exception as error:
+            if not (isinstance(error, CartdeckError) and error is self._run.error):  # that one is told by the plan
+                self.error = error
+                self._run.cancel("its output cannot be written")
+        finally:
+            self.written.set()
+
+    async def _put(self, data: bytes, *, is_last: bool = False) -> None:
+        """On a terminal, text that cannot move its cursor, beside the view of the steps."""
+        if self._text is not None:
+            data = self._text.feed(data, is_last=is_last)
+        STANDARD_LINE.follow(data)
+        if self._text is not None and data:
+            data = self._view.around(data)
+        if data:
+            await in_thread(self._standard.write, data)
