@@ -3,7 +3,6 @@
 It does not know how texts are made, nor templates.
 """
 
-import secrets
 from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import aclosing
@@ -14,8 +13,9 @@ from cartdeck_gguf.generation import Generation, Piece
 from cartdeck_gguf.reporting import follow
 from cartdeck_gguf.serving import cartridge, instance, new_provenance
 from cartdeck_gguf.text_handlers import INSTANCE_ARGUMENTS, SAMPLING_ARGUMENTS, write_piece
+from cartdeck_modelkit.dialogue.call_events import write_with_calls
 from cartdeck_modelkit.dialogue.messages import Dialogue, question_about, read_dialogue
-from cartdeck_modelkit.dialogue.tool_stream import CallSplitter, ToolCall
+from cartdeck_modelkit.dialogue.tool_stream import CallSplitter
 from cartdeck_modelkit.dialogue.tools import ToolUse
 from cartdeck_modelkit.sampling import SamplingSettings, read_settings
 from cartdeck_protocol.errors import Code, failure
@@ -99,17 +99,7 @@ async def answer(
 
 async def write_calls(piece: Piece, generation: Generation, output: Output, calls: CallSplitter) -> None:
     """Text goes on as it is, a call to `events` when it is whole."""
-    found: list[str | ToolCall] = calls.push(piece.text)
-    if piece.finish_reason is not None:
-        found.append(calls.finish(is_cut=piece.finish_reason != "stop"))
-    first = calls.calls - sum(isinstance(part, ToolCall) for part in found)
-    for part in found:
-        if isinstance(part, str):
-            if part:
-                await output.write(part)
-            continue
-        record = {"type": "tool_call", "index": first, "id": f"call_{secrets.token_hex(12)}"}
-        await output.stream("events").item({**record, "name": part.name, "arguments": part.arguments})
-        first += 1
+    is_last, is_cut = piece.finish_reason is not None, piece.finish_reason != "stop"
+    await write_with_calls(piece.text, calls, output, is_last=is_last, is_cut=is_cut)
     if piece.records:
         await write_piece(Piece(index=piece.index, records=piece.records), generation, output)

@@ -4,11 +4,11 @@ It does not know sequences, nor when its turn comes. Lives on the owner's thread
 """
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from cartdeck_gguf.generation import Generation, Piece, TokenRecord
+from cartdeck_gguf.generation import Generation, Piece
 from cartdeck_modelkit.provenance import FinishReason
-from cartdeck_modelkit.text_stream import TextStream
+from cartdeck_modelkit.told_text import TokenRecord, ToldText
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from cartdeck_gguf.llama import Model
     from cartdeck_gguf.logprobs import Scores
     from cartdeck_gguf.sampler import Sampler
-
-_NOWHERE: Final = 2**62
-"""Where the token ends that completes a stop string: beyond what is given out."""
 
 
 class Choice:
@@ -30,9 +27,8 @@ class Choice:
         self.finish_reason: FinishReason | None = None
         self._model = model
         self._sampler = sampler
-        self._stream = TextStream(generation.settings.stop)
+        self._told = ToldText(generation.settings.stop)
         self._tokens = 0
-        self._held: list[tuple[int, TokenRecord]] = []
 
     def draw(self, context: "Context", row: int) -> int | None:
         """Draws the next token from that row of what was computed; None when the text has its end.
@@ -56,20 +52,15 @@ class Choice:
         self._tokens += 1
         generation.completion_tokens += 1
         self._take(token, scores)
-        if self._stream.stopped_by is not None or self._sampler.is_complete:
+        if self._told.stopped_by is not None or self._sampler.is_complete:
             return self.finish("stop")
         if self._tokens >= generation.max_tokens:
             return self.finish("length")
         return token
 
     def _take(self, token: int, scores: "Scores | None") -> None:
-        stream, data = self._stream, self._model.piece(token)
-        text = stream.push(data)
-        if scores is not None:
-            is_stopped = stream.stopped_by is not None
-            end = _NOWHERE if is_stopped else stream.given_characters + stream.held_characters
-            self._held.append((end, self._record(token, data, scores)))
-        records = self._release() if not stream.held_characters else []
+        data = self._model.piece(token)
+        text, records = self._told.push(data, None if scores is None else self._record(token, data, scores))
         if text or records:
             self.generation.delivery.put(Piece(index=self.index, text=text, records=records), len(text) + 1)
         else:
@@ -77,18 +68,10 @@ class Choice:
 
     def finish(self, reason: FinishReason) -> None:
         """Ends the text: what was held back is given out."""
-        text = self._stream.finish()
+        text, records = self._told.finish()
         self.finish_reason = reason
-        records = self._release()
         piece = Piece(index=self.index, text=text, records=records, finish_reason=reason)
         self.generation.delivery.put(piece, len(text) + 1)
-
-    def _release(self) -> list[TokenRecord]:
-        """The records that may be told: none of a token that reaches into a stop string."""
-        held, self._held = self._held, []
-        if self._stream.stopped_by is None:
-            return [record for _, record in held]
-        return [record for end, record in held if end <= self._stream.given_characters]
 
     def _record(self, token: int, data: bytes, scores: "Scores") -> TokenRecord:
         def text_of(one: int) -> str:

@@ -6,23 +6,13 @@ counts are written by the owner's thread and read by the other.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cartdeck_gguf.prompt import Prompt
 from cartdeck_modelkit.constraint import Constraint
 from cartdeck_modelkit.delivery import Delivery
 from cartdeck_modelkit.provenance import FinishReason, Provenance
 from cartdeck_modelkit.sampling import LARGEST_SEED, SamplingSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRecord:
-    """A token that was drawn, with its `logprob`, and the likeliest ones at its place as (id, text, logprob)."""
-
-    id: int
-    data: bytes
-    logprob: float
-    top: tuple[tuple[int, str, float], ...] = ()
+from cartdeck_modelkit.told_text import TokenRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +86,3 @@ class Generation:
     def log(self, level: str, line: str) -> None:
         """Hands a line of the engine's to the request's log; from the owner's thread."""
         self.delivery.put(LogLine(level, line), len(line))
-
-
-def record_of(piece: Piece, record: TokenRecord) -> dict[str, Any]:
-    """A token as it travels on the output `events`."""
-    return {
-        "type": "token",
-        "index": piece.index,
-        "id": record.id,
-        "text": record.data.decode("utf-8", errors="replace"),
-        "bytes": list(record.data),
-        "logprob": record.logprob,
-        "top": [{"id": token, "text": text, "logprob": logprob} for token, text, logprob in record.top],
-    }

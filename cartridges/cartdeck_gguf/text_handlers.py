@@ -7,7 +7,7 @@ from asyncio import CancelledError
 from contextlib import aclosing
 from typing import Final
 
-from cartdeck_gguf.generation import Generation, Piece, record_of
+from cartdeck_gguf.generation import Generation, Piece
 from cartdeck_gguf.reporting import follow
 from cartdeck_gguf.serving import cartridge, instance, new_provenance
 from cartdeck_modelkit.sampling import read_settings
@@ -45,7 +45,7 @@ async def write_piece(piece: Piece, generation: Generation, output: Output) -> N
     elif piece.text:
         await output.stream("events").item({"type": "text", "index": piece.index, "text": piece.text})
     for record in piece.records:
-        await output.stream("events").item(record_of(piece, record))
+        await output.stream("events").item(record.as_event(piece.index))
     if piece.finish_reason is not None and generation.settings.texts > 1:
         seed = generation.seeds[piece.index]
         finish = {"type": "finish", "index": piece.index, "finish_reason": piece.finish_reason, "seed": seed}

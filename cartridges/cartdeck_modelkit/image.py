@@ -28,11 +28,13 @@ _DEEP_MODES: Final = frozenset({"I;16", "I;16B", "I;16L", "I;16N", "I", "F"})
 
 @dataclass(frozen=True, slots=True)
 class RgbImage:
-    """`pixels` holds `width` times `height` pixels of three bytes, red, green, blue, row by row from the top."""
+    """`pixels` holds `width` times `height` pixels of three bytes, red, green, blue, row by row from the top. They are
+    those of the first of `frames`."""
 
     width: int
     height: int
     pixels: bytes
+    frames: int = 1
 
 
 def decode_image(data: bytes, *, argument: str = "image") -> RgbImage:
@@ -57,6 +59,7 @@ def decode_image(data: bytes, *, argument: str = "image") -> RgbImage:
                 image = _eight_bits(opened)
                 image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
                 image = _on_white(ImageOps.exif_transpose(image))
+            frames = _count_frames(data)
     except CartdeckError:
         raise
     except Image.DecompressionBombError:
@@ -69,7 +72,18 @@ def decode_image(data: bytes, *, argument: str = "image") -> RgbImage:
         raise failure(Code.OUT_OF_MEMORY, "there is not enough memory for the image", argument=argument) from None
     except (OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, KeyError, struct.error) as error:
         raise _refused(f"it is damaged ({error})", argument) from None
-    return RgbImage(image.width, image.height, image.tobytes())
+    return RgbImage(image.width, image.height, image.tobytes(), frames)
+
+
+def _count_frames(data: bytes) -> int:
+    """How many frames there are; 1 where damage behind the first one leaves their number open."""
+    from PIL import Image  # noqa: PLC0415 - as above
+
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as again:
+            return int(getattr(again, "n_frames", 1))
+    except (OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, KeyError, struct.error):
+        return 1
 
 
 def _check_size(size: tuple[int, int], argument: str) -> None:

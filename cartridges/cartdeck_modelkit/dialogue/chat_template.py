@@ -140,6 +140,8 @@ class ChatTemplate:
 
 
 def _with_parts(message: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(message["content"], list):
+        return message
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 

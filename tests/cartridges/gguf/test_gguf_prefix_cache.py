@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from cartdeck_gguf.batcher import Batcher
-from cartdeck_gguf.generation import Generation, Piece, TokenRecord
+from cartdeck_gguf.generation import Generation, Piece
 from cartdeck_gguf.prefix_cache import PrefixCache, Trace, common_length
 from cartdeck_modelkit.sampling import SamplingSettings
+from cartdeck_modelkit.told_text import TokenRecord
 
 Open = Callable[..., Any]
 WriteGguf = Callable[..., Path]

@@ -73,6 +73,13 @@ def test_of_an_animated_image_the_first_frame_is_taken() -> None:
     assert first_pixel(written(frames[0], "GIF", save_all=True, append_images=frames[1:])) == (255, 0, 0)
 
 
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "TIFF", "PNG"])
+def test_the_frames_of_an_animated_image_are_counted(kind: str) -> None:
+    frames = [Image.new("RGB", (4, 4), (20 * index, 0, 0)) for index in range(12)]
+    assert decode_image(written(frames[0], kind, save_all=True, append_images=frames[1:])).frames == 12
+    assert decode_image(written(frames[0], kind)).frames == 1
+
+
 def test_a_large_image_is_scaled_down_and_keeps_its_shape() -> None:
     decoded = decode_image(written(Image.new("1", (9000, 3000), 1)))
     assert (decoded.width, decoded.height) == (LARGEST_SIDE, round(LARGEST_SIDE / 3))
