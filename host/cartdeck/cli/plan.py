@@ -44,14 +44,15 @@ def check(file: PlanFile, inputs: Inputs = None, settings: Settings = None, as_j
     from cartdeck.cli.listing import print_text
     from cartdeck.cli.plan_file import compile_here, parse_inputs, plan_record, read_plan
     from cartdeck.cli.render import json_line
+    from cartdeck.plans.drawing import kind_shown
 
     compiled = compile_here(read_plan(file, settings or []), parse_inputs(inputs or []))
     if as_json:
         print_text(json_line(plan_record(compiled)))
         return
     count = len(compiled.steps)
-    needs = ", ".join(f"{one.name} ({one.media})" for one in compiled.inputs) or "nothing"
-    gives = ", ".join(f"{one.name} ({one.media})" for one in compiled.outputs) or "nothing"
+    needs = ", ".join(f"{one.name} ({kind_shown(one)})" for one in compiled.inputs) or "nothing"
+    gives = ", ".join(f"{one.name} ({kind_shown(one)})" for one in compiled.outputs) or "nothing"
     print_text(f"{count} step{'s' * (count != 1)}; takes {needs}; gives {gives}\n")
 
 

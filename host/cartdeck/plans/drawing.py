@@ -31,7 +31,7 @@ def _rows(plan: CompiledPlan) -> Iterator[tuple[str, str, str]]:
     for value in plan.inputs:
         column = _free(lanes)
         lanes[column] = value.name
-        yield _rail(lanes, column, "○", {}), value.name, _kind(value)
+        yield _rail(lanes, column, "○", {}), value.name, kind_shown(value)
     for step in plan.steps.values():
         sources = dict.fromkeys(step.step.sources)
         for name in sources:
@@ -49,19 +49,20 @@ def _rows(plan: CompiledPlan) -> Iterator[tuple[str, str, str]]:
         yield _rail(lanes, column, mark, {one: on for one, on in consumed.items() if one != column}), step.name, about
         lanes[column] = target
         if target is not None and not left[target]:
-            yield _rail(lanes, column, "◇", {}), target, _kind(plan.values[target])
+            yield _rail(lanes, column, "◇", {}), target, kind_shown(plan.values[target])
             lanes[column] = None
         for name in step.step.values[target is not None :]:
             column = _free(lanes)
             lanes[column] = name
-            yield _rail(lanes, column, "◦" if left[name] else "◇", {}), name, _kind(plan.values[name])
+            yield _rail(lanes, column, "◦" if left[name] else "◇", {}), name, kind_shown(plan.values[name])
             if not left[name]:
                 lanes[column] = None
         while lanes and lanes[-1] is None:
             lanes.pop()
 
 
-def _kind(value: Value) -> str:
+def kind_shown(value: Value) -> str:
+    """What a value is, in a word or two."""
     return f"{'a sequence of ' if value.depth else ''}{value.media}"
 
 

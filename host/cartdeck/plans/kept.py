@@ -71,15 +71,15 @@ class Kept:
 
     # -- what one call of a mapped step gave: an entry of each output
 
-    def find(self, key: str, outputs: Sequence[str]) -> list[Any] | None:
+    def find(self, key: str, outputs: Sequence[str], report: StepReport) -> list[Any] | None:
         """What such a call gave, of each output; None if it is not known."""
         found: list[Any] = []
         for output in outputs:
             row = self._row(_row_key(key, output))
-            entries = [] if row is None else [*self._entries(row)]
-            if len(entries) != 1:
+            if row is None or len(entries := [*self._entries(row)]) != 1:
                 return None
             found += entries
+            report.provenance = report.provenance or json.loads(row[0])
         return found
 
     def keep(self, key: str, compiled: CompiledStep, entries: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
@@ -91,9 +91,12 @@ class Kept:
 
     def restore(self, key: str, targets: Mapping[str, Flow], report: StepReport) -> bool:
         """Fill `targets` with what such a call gave. Whether there was one."""
-        rows = {output: self._row(_row_key(key, output)) for output in (targets or ("",))}
-        if any(row is None for row in rows.values()):
-            return False
+        rows: dict[str, tuple[str, bytes | None, str | None]] = {}
+        for output in targets or ("",):
+            row = self._row(_row_key(key, output))
+            if row is None:
+                return False
+            rows[output] = row
         for output, row in rows.items():
             report.provenance = json.loads(row[0])
             for entry in self._entries(row):
@@ -111,9 +114,9 @@ class Kept:
 
     # -- rows and files
 
-    def _row(self, key: str) -> Any:
+    def _row(self, key: str) -> tuple[str, bytes | None, str | None] | None:
         query = "SELECT provenance, data, file FROM calls WHERE key=?"
-        row = self._database.execute(query, (key,)).fetchone()
+        row: tuple[str, bytes | None, str | None] | None = self._database.execute(query, (key,)).fetchone()
         if row is not None and row[2] is not None and not (self._objects / row[2]).exists():
             return None
         return row

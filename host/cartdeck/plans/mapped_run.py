@@ -266,7 +266,7 @@ class MappedRun(StepRun):
 
     async def _kept_or_tried(self, kept: Kept, item: tuple[int, ...], arguments: dict[str, Any]) -> Any:
         key = await self.key(arguments, {})
-        found = kept.find(key, self._output.names)
+        found = kept.find(key, self._output.names, self.report)
         if found is not None:
             self.report.reused += 1
             return self._output.joined(found)

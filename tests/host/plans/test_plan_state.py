@@ -30,6 +30,9 @@ async def test_a_second_run_calls_nothing(milled: Engine, tmp_path: Path) -> Non
     assert again.only.json() == first.only.json()
     assert set(states(again).values()) == {StepState.REUSED}
     assert sum(report.tries for report in again.steps.values()) == 0
+    assert {name: report.provenance for name, report in again.steps.items()} == {
+        name: report.provenance for name, report in first.steps.items()
+    }
 
 
 async def test_only_what_changed_is_done(milled: Engine, tmp_path: Path) -> None:
