@@ -101,7 +101,8 @@ class Batcher:
         if self._has_cancelled:
             self._drop_cancelled()
         for lane in self.lanes:
-            self._live.extend(lane.seat([track for track in self._live if self._lane_of(track) is lane]))
+            if lane.has_waiting:
+                self._live.extend(lane.seat([track for track in self._live if self._lane_of(track) is lane]))
         if not self._live:
             return None
         is_done = self._read_one_prompt() if self._reading_is_due() else False

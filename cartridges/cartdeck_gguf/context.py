@@ -27,6 +27,10 @@ _NO_ROOM: Final = 1
 # The GIL-free question of AbortFlag, as llama.cpp wants it: bool (*)(void *). The low byte of strlen's result is it.
 _ask_flag: Any = ctypes.cast(ctypes.CDLL(None).strlen, NATIVE.ggml_abort_callback)
 
+# The same function as the binding's, whose answer is a number here: a pointer object costs more than the call.
+_logits_address: Any = NATIVE._lib["llama_get_logits_ith"]
+_logits_address.argtypes, _logits_address.restype = (ctypes.c_void_p, ctypes.c_int32), ctypes.c_void_p
+
 
 class Decoded(Enum):
     """How a call of `Context.compute` ended."""
@@ -148,13 +152,13 @@ class Context:
     def logits(self, row: int) -> Any:
         """The float32 numbers after the token in that row of the batch, one a token of the vocabulary, as the engine
         holds them: they may be changed, and are gone with the next `compute`. None when there are none."""
-        pointer = NATIVE.llama_get_logits_ith(self._context, row)
-        address = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+        address: int = _logits_address(self._context, row) or 0
         view = self._views.get(address)
         if view is None and address:
             if len(self._views) > BATCH_TOKENS:
                 self._views.clear()
-            view = self._views[address] = NUMPY.ctypeslib.as_array(pointer, shape=(self._vocabulary_size,))
+            numbers: Any = (ctypes.c_float * self._vocabulary_size).from_address(address)
+            view = self._views[address] = NUMPY.ctypeslib.as_array(numbers)
         return view
 
     # what sequences have seen

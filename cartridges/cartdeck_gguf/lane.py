@@ -59,14 +59,16 @@ class Lane:
         """How many sequences of the context nobody is computed in."""
         return len(self._free) + self._cache.resident_count
 
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
     def wait(self, party: Party) -> None:
         """Puts a party at the end of those that wait."""
         self._waiting.append(party)
 
     def seat(self, live: Sequence[Track]) -> list[Track]:
         """Lets in those that fit now: the first text of each. `live` are the texts in this context."""
-        if not self._waiting:
-            return []
         seated: list[Track] = []
         for party in list(self._waiting):
             if not self._fits(party):

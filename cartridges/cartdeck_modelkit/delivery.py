@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Final, Generic, TypeVar
 
+from cartdeck_modelkit.bell import Bell, bell_of
 from cartdeck_protocol.errors import Code, failure
 
 T = TypeVar("T")
@@ -35,9 +36,9 @@ class Delivery(Generic[T]):
         self._is_over = False
         self._is_waking = False
         try:
-            self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+            self._bell: Bell | None = bell_of(asyncio.get_running_loop())
         except RuntimeError:
-            self._loop = None  # taken by `take` alone
+            self._bell = None  # taken by `take` alone
         self._event = asyncio.Event()
 
     # the owner's thread
@@ -62,13 +63,9 @@ class Delivery(Generic[T]):
 
     def touch(self) -> None:
         """Wakes the reader, which looks at whatever is counted for it."""
-        if self._is_waking or self._loop is None:
-            return
-        self._is_waking = True
-        try:
-            self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:  # the loop is closed: the process is leaving
-            self._loop = None
+        if not self._is_waking and self._bell is not None:
+            self._is_waking = True
+            self._bell.ring(self._wake)
 
     def end(self, error: BaseException | None = None) -> None:
         """Says that nothing follows; an error is raised again on the reader's side, after what was put before it."""

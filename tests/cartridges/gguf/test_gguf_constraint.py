@@ -96,7 +96,7 @@ def test_a_grammar_is_followed_with_the_text_that_a_full_pass_gives(
     program = """
 import json, sys
 from llama_cpp import Llama, LlamaGrammar
-llama = Llama(sys.argv[1], n_ctx=512, n_threads=1, n_threads_batch=1, verbose=False)
+llama = Llama(sys.argv[1], n_ctx=512, n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False)
 made = []
 for prompt in ("The capital of France as JSON: ", "A town: ", "{"):
     grammar = LlamaGrammar.from_string(sys.argv[2], verbose=False)

@@ -81,7 +81,7 @@ def test_the_text_is_the_one_that_the_library_itself_makes(
 import json, sys
 from llama_cpp import Llama
 settings = {"seed": 1, **json.loads(sys.argv[3])}
-llama = Llama(sys.argv[1], n_ctx=512, n_threads=1, n_threads_batch=1, verbose=False)
+llama = Llama(sys.argv[1], n_ctx=512, n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False)
 answer = llama.create_completion(sys.argv[2], max_tokens=32, top_k=40, top_p=0.95, min_p=0.05, **settings)
 print(json.dumps(answer["choices"][0]["text"]))
 """
