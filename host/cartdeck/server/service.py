@@ -52,8 +52,8 @@ class Service:
         """Raises ABORTED while the server ends, QUEUE_FULL when it holds all the requests that it takes."""
         if self.is_stopping:
             raise failure(Code.ABORTED, "The server is being stopped.", details={"retry_after_s": 5.0})
-        if self.open_requests >= self.options.requests:
-            message = f"{self.open_requests} requests are open, and no more are taken."
+        if self.open_requests > self.options.requests:  # the one that asks is among them
+            message = f"{self.options.requests} requests are open, and no more are taken."
             raise failure(Code.QUEUE_FULL, message, details={"retry_after_s": 1.0})
 
 

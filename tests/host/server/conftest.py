@@ -27,7 +27,6 @@ CONFIG = """
 cartridge_folders = ["{folder}"]
 [instances]
 limit = 64
-queue = 2
 [call]
 tick_s = 0.1
 [stop]
@@ -151,10 +150,15 @@ def start(actor_environment: dict[str, str]) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def server(start: Callable[..., Any]) -> Iterator[Server]:
-    """One for all tests that need no options; its streams speak after 0.3 s of silence."""
-    with start(
-        "--comment-every", "0.3", "--grace", "1", "--max-audio", "60", "--model", "named=act:tokens=2"
-    ) as server:
+    """One for all tests that need no options."""
+    with start("--grace", "1", "--max-audio", "60", "--model", "named=act:tokens=2") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def talkative(start: Callable[..., Any]) -> Iterator[Server]:
+    """One whose streams say something after 0.3 s of silence."""
+    with start("--comment-every", "0.3", "--grace", "1") as server:
         yield server
 
 
