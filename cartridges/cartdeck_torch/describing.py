@@ -3,13 +3,17 @@
 It does not know what makes it. The counts are read by another thread while it is made.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cartdeck_modelkit.phases import InferenceReporter, keeping_alive
 from cartdeck_modelkit.provenance import FinishReason, Provenance
 from cartdeck_protocol.progress import INFERENCE
 from cartdeck_sdk import Output
 from cartdeck_torch.job import Job
+
+Write = Callable[[str, list[Any]], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -31,8 +35,11 @@ class Description:
         provenance.usage.completion_tokens = self.completion_tokens
 
 
-async def pass_on(job: Job, description: Description, output: Output, what: str) -> None:
-    """Writes what the job says, with its progress, until it is over; raises what it raised. Giving up ends the job."""
+async def pass_on(job: Job, description: Description, output: Output, *, what: str, write: Write | None = None) -> None:
+    """Writes what the job says, with its progress, until it is over; raises what it raised. Giving up ends the job.
+
+    `write(text, items)` takes what it says and puts; without it the text goes to the main output.
+    """
     reporter: InferenceReporter | None = None
 
     def say() -> None:
@@ -60,7 +67,9 @@ async def pass_on(job: Job, description: Description, output: Output, what: str)
             say()
             async for text in job.pieces():
                 say()
-                if text:
+                if write is not None:
+                    await write(text, job.take())
+                elif text:
                     await output.write(text)
     finally:
         job.cancel()

@@ -32,12 +32,14 @@ CAUSAL: Final = (
     "qwen3_5_moe_text",
     "qwen3_next",
 )
+SEEING: Final = ("idefics3", "llava")
+"""Language models with eyes: for dialogues with images, and to describe one. SmolVLM calls itself idefics3."""
 KINDS: Final = {
     Task.EMBED_TEXT: (*ENCODERS, "clip"),
     Task.EMBED_IMAGE: ("clip",),
-    Task.DESCRIBE: ("blip",),
+    Task.DESCRIBE: ("blip", *SEEING),
     Task.TRANSCRIBE: ("whisper",),
-    Task.GENERATE: CAUSAL,
+    Task.GENERATE: (*CAUSAL, *SEEING),
 }
 
 

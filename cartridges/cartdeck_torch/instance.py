@@ -20,6 +20,7 @@ from cartdeck_sdk import Output, Request
 from cartdeck_torch.device import Device
 from cartdeck_torch.family import Task, check_kind
 from cartdeck_torch.folder import ModelFolder, read_folder
+from cartdeck_torch.job import Job
 from cartdeck_torch.memory_plan import plan_memory
 from cartdeck_torch.settings import LoadSettings, choose_device
 from cartdeck_torch.slab import Handle
@@ -56,6 +57,11 @@ class Instance:
         """The worker of the device that the model is on. To be asked for once the model is ready."""
         assert self._worker is not None
         return self._worker
+
+    def submit(self, work: Callable[[Any, Job], None]) -> Job:
+        """Have `work(model, job)` run in its turn, with the model that is ready."""
+        assert self._loaded is not None
+        return self.worker.submit(self._loaded.handle, work)
 
     @property
     def fault(self) -> CartdeckError | None:

@@ -5,7 +5,7 @@ It does not know how the host makes room.
 
 from typing import Final
 
-from cartdeck_torch.family import CAUSAL
+from cartdeck_torch.family import CAUSAL, SEEING
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.settings import LoadSettings
 
@@ -32,7 +32,7 @@ def plan_memory(folder: ModelFolder, settings: LoadSettings) -> int:
 
 def _cache_bytes(folder: ModelFolder, settings: LoadSettings, bytes_each: int) -> int:
     """Of the keys and values of one text, as far as the configuration says how large they are."""
-    if folder.model_type not in CAUSAL:
+    if folder.model_type not in (*CAUSAL, *SEEING):
         return 0
     text = folder.text_config()
 

@@ -1,8 +1,8 @@
 # pyright: basic
 # Of torch's names many have no types.
-"""Owns language models: a prompt computed in slices, tokens drawn one by one, and what ends a text.
+"""Owns language models: a prompt computed in slices, then one text after another, token by token.
 
-It does not know requests. Each text has a cache of its own, which is gone with it.
+It does not know requests. What a text leaves behind is a static cache, where there is to be one.
 """
 
 import time
@@ -12,17 +12,20 @@ from inspect import signature
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from cartdeck_modelkit.constraint import Constraint
-from cartdeck_modelkit.text_stream import TextStream
 from cartdeck_protocol.errors import CartdeckError, Code, failure
-from cartdeck_torch.engine.chat_text import ChatText
-from cartdeck_torch.engine.loading import check_ids, load_weights
+from cartdeck_torch.engine.choice import Choice
+from cartdeck_torch.engine.kv_cache import KvCaches
+from cartdeck_torch.engine.loading import UNUSED_BY_TEXT, load_weights
+from cartdeck_torch.engine.prompting import Prompt, PromptMaker
 from cartdeck_torch.engine.sampler import Sampler
+from cartdeck_torch.engine.sight import Sight
 from cartdeck_torch.engine.tokens import read_tokenizer
 from cartdeck_torch.engine.torch_device import TorchDevice
 from cartdeck_torch.engine.vocabulary import PieceTable
+from cartdeck_torch.family import SEEING
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.generation import Generation
 from cartdeck_torch.job import Job
@@ -30,120 +33,108 @@ from cartdeck_torch.settings import LoadSettings
 
 SLICE_TOKENS = 512
 """Of a prompt at a time: 6 % slower than the whole at once, and progress is seen. A cancel acts within a layer."""
+_LAYERS = ("DecoderLayer", "EncoderLayer")
 
 
 class TextGenerator:
-    """A causal language model on its device."""
+    """A language model on its device, with eyes or without."""
 
     def __init__(
         self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
     ) -> None:
         self.tokenizer = read_tokenizer(folder)
-        self.model, dtype, self.notice = load_weights(
-            AutoModelForCausalLM, folder, settings, device, report=report, unused=_UNUSED
-        )
+        sees = folder.model_type in SEEING
+        self.model, dtype, self.notice = self._load(folder, settings, device, report=report)
         self.device = device.device
         self.dtype = str(dtype).removeprefix("torch.")
         text = self.model.config.get_text_config()
         own = int(getattr(text, "max_position_embeddings", 0) or 4096)
         self.context_size = min(settings.context_size or own, own)
-        self.vocabulary_size = int(text.vocab_size)
-        self._folder = folder
-        self._ends = self._find_ends(folder, text)
-        self._pieces = PieceTable(self.tokenizer, self.vocabulary_size, sorted(self._ends))
-        self._chat = ChatText(folder)
+        self._pieces = PieceTable(self.tokenizer, int(text.vocab_size), self._find_ends(folder, text))
+        sight = Sight(folder, self.device, dtype) if sees else None
+        self._prompts = PromptMaker(folder, self.tokenizer, self._pieces, sight=sight)
+        self.caches = KvCaches(self.model.config, kind=settings.kv_cache)
         names = signature(self.model.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"
-        self._layers = [one for one in self.model.modules() if type(one).__name__.endswith("DecoderLayer")]
+        self._layers = [one for one in self.model.modules() if type(one).__name__.endswith(_LAYERS)]
+
+    def _load(
+        self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
+    ) -> tuple[Any, torch.dtype, str | None]:
+        kind = AutoModelForImageTextToText if folder.model_type in SEEING else AutoModelForCausalLM
+        return load_weights(kind, folder, settings, device, report=report, unused=UNUSED_BY_TEXT)
+
+    def clear(self) -> None:
+        """Forgets what is kept beside the weights: a static cache."""
+        self.caches.clear()
 
     def generate(self, generation: Generation, job: Job) -> None:
-        """Makes the text on `job`.
+        """Makes the texts on `job`, one after the other: of the first what it says, of the others what they put.
 
-        Raises `EMPTY_INPUT`, `CONTEXT_OVERFLOW` before anything is computed, `CANCELLED` within a layer, and what a
-        constraint raises.
+        Raises `BAD_ARGUMENT` for a bias on a token that there is not, `EMPTY_INPUT`, `CONTEXT_OVERFLOW` and what making
+        prompts and constraints raises before anything is computed, `CANCELLED` within a layer, `NON_FINITE_OUTPUT`.
         """
-        started = time.monotonic()
-        constraint = self._constrain(generation)
-        ids = self._prompt_ids(generation)
+        started_s = time.monotonic()
+        generation.completion_tokens = generation.prompt_done = 0
+        self._check_biases(generation)
+        prompt = self._prompts.make(generation)
+        constraint = self._prompts.constrain(generation)
+        most_tokens = self._count(prompt, generation)
         job.touch()
-        cache = DynamicCache(config=self.model.config)
-        sampler = Sampler(generation.settings, self.device, constraint=constraint)
-        with torch.inference_mode(), self._stopping(job):
-            logits = self._compute_prompt(ids, cache, generation, job)
-            self._draw(logits, cache, sampler, generation, job, started=started)
+        with torch.inference_mode():
+            cache = self.caches.take(len(prompt.ids) + most_tokens)
+            with self._stopping(job):
+                logits = self._compute_prompt(prompt, cache, generation, job)
+            texts = generation.settings.texts
+            for index in range(texts):
+                own = cache if index == texts - 1 else self.caches.copy(cache)
+                sampler = self._sampler(generation, index, constraint)
+                choice = Choice(generation, index, pieces=self._pieces, sampler=sampler, job=job)
+                self._draw(choice, logits.clone(), own, most_tokens=most_tokens, started_s=started_s)
 
-    def _compute_prompt(self, ids: list[int], cache: Any, generation: Generation, job: Job) -> torch.Tensor:
+    def _compute_prompt(self, prompt: Prompt, cache: Any, generation: Generation, job: Job) -> torch.Tensor:
+        """The numbers behind the prompt. One with images is computed whole: its model looks for all their places."""
         logits: torch.Tensor | None = None
-        for first in range(0, len(ids), SLICE_TOKENS):
-            logits = self._step(ids[first : first + SLICE_TOKENS], cache)
-            generation.prompt_done = min(first + SLICE_TOKENS, len(ids))
+        ids = prompt.ids
+        size = len(ids) if prompt.images else SLICE_TOKENS
+        for first in range(0, len(ids), size):
+            logits = self._step(ids[first : first + size], cache, **prompt.images)
+            generation.prompt_done = min(first + size, len(ids))
             job.touch()
         assert logits is not None
         return logits
 
-    def _draw(
-        self, logits: torch.Tensor, cache: Any, sampler: Sampler, generation: Generation, job: Job, *, started: float
-    ) -> None:
-        stream = TextStream(generation.settings.stop)
-        while generation.finish_reason is None:
-            if not torch.isfinite(logits).any():
-                raise failure(
-                    Code.NON_FINITE_OUTPUT,
-                    f"{self._folder.name} gave no numbers after {generation.completion_tokens} tokens in {self.dtype}",
-                    phase="inference",
-                )
-            token = sampler.draw(logits)
-            if generation.first_token_s is None:
-                generation.first_token_s = time.monotonic() - started
-            if token in self._ends:
-                generation.finish_reason = "stop"
-                break
-            generation.completion_tokens += 1
-            sampler.accept(token)
-            text = stream.push(self._pieces.piece(token))
-            if text:
-                job.say(text)
-            else:
-                job.touch()
-            if stream.stopped_by is not None or sampler.is_complete:
-                generation.finish_reason = "stop"
-            elif generation.completion_tokens == generation.most_tokens:
-                generation.finish_reason = "length"
-            else:
-                logits = self._step([token], cache)
-        tail = stream.finish()
-        if tail:
-            job.say(tail)
+    def _draw(self, choice: Choice, logits: torch.Tensor, cache: Any, *, most_tokens: int, started_s: float) -> None:
+        while True:
+            token = choice.draw(logits, most_tokens=most_tokens, started_s=started_s)
+            if choice.is_over:
+                return
+            logits = self._step([token], cache)
 
-    def _step(self, ids: list[int], cache: Any) -> torch.Tensor:
+    def _step(self, ids: list[int], cache: Any, **images: Any) -> torch.Tensor:
         """[vocabulary] logits behind the last of `ids`, float32."""
-        named: dict[str, Any] = {self._cache_name: cache}
+        named: dict[str, Any] = {self._cache_name: cache, **images}
         out = self.model(input_ids=torch.tensor([ids], device=self.device), use_cache=True, logits_to_keep=1, **named)
         return out.logits[0, -1].float()
 
-    def _prompt_ids(self, generation: Generation) -> list[int]:
-        if generation.dialogue is not None:
-            text = self._chat.render(generation.dialogue)
-            ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-            name = "messages"
-        else:
-            ids = self.tokenizer.encode(generation.prompt or "", add_special_tokens=True).ids
-            name = "prompt"
-            if not ids and self._chat.begin is not None:
-                token = self.tokenizer.token_to_id(self._chat.begin)
-                ids = [] if token is None else [token]
-        if not ids:
-            raise failure(Code.EMPTY_INPUT, f"the {name} is empty", argument=name, phase="inference")
-        check_ids(ids, self.vocabulary_size, name=self._folder.name)
-        if len(ids) >= self.context_size:
-            raise self._overflow(len(ids), name)
-        generation.prompt_tokens = len(ids)
-        generation.most_tokens = min(generation.max_tokens, self.context_size - len(ids))
-        return ids
+    def _sampler(self, generation: Generation, index: int, constraint: Constraint | None) -> Sampler:
+        own = None if constraint is None else constraint.fork()
+        return Sampler(generation.settings, self.device, seed=generation.seed(index), constraint=own)
 
-    def _constrain(self, generation: Generation) -> Constraint | None:
-        schema = generation.settings.json_schema
-        return None if schema is None else self._pieces.constraint_for(schema)
+    def _count(self, prompt: Prompt, generation: Generation) -> int:
+        """How many tokens each text may have. Raises `CONTEXT_OVERFLOW` where there is room for none."""
+        if len(prompt.ids) >= self.context_size:
+            raise self._overflow(len(prompt.ids), "prompt" if generation.question is None else "messages")
+        generation.prompt_tokens = len(prompt.ids)
+        most_tokens = min(generation.max_tokens, self.context_size - len(prompt.ids))
+        generation.most_tokens = most_tokens * generation.settings.texts
+        return most_tokens
+
+    def _check_biases(self, generation: Generation) -> None:
+        for token, _ in generation.settings.logit_bias:
+            if token >= self._pieces.size:
+                message = f"logit-bias: found the token {token}, and the model has {self._pieces.size:,} tokens"
+                raise failure(Code.BAD_ARGUMENT, message, argument="logit-bias")
 
     @contextmanager
     def _stopping(self, job: Job):
@@ -177,7 +168,3 @@ class TextGenerator:
             phase="inference",
             details={"prompt_tokens": tokens, "context_size": self.context_size},
         )
-
-
-_UNUSED = ("mtp.", "model.mtp.", "visual.", "model.visual.")
-"""Layers that predict further tokens, and towers for images: files may hold them, plain text needs none."""

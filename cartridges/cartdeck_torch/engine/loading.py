@@ -17,6 +17,9 @@ from cartdeck_torch.engine.torch_device import TorchDevice, choose_dtype
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.settings import LoadSettings
 
+UNUSED_BY_TEXT = ("mtp.", "model.mtp.", "visual.", "model.visual.")
+"""Layers that predict further tokens, and towers for images: files may hold them, plain text needs none."""
+
 Report = Callable[[float], None]
 """Called with the part of the weights that is there; what it raises gives the load up."""
 
@@ -48,7 +51,7 @@ def load_weights(
         if "SafetensorError" in type(error).__name__ or not _is_memory(error):
             raise _bad(folder, str(error).strip().splitlines()[0][:500] if str(error) else repr(error)) from error
         raise
-    _check(folder, info, tuple(unused))
+    check_tensors(folder, info, tuple(unused))
     model.eval()
     return model.to(device.device), dtype, notice
 
@@ -66,7 +69,9 @@ def check_ids(ids: Iterable[int], vocabulary_size: int, *, name: str) -> None:
         )
 
 
-def _check(folder: ModelFolder, info: dict, unused: tuple[str, ...]) -> None:
+def check_tensors(folder: ModelFolder, info: dict, unused: tuple[str, ...]) -> None:
+    """Raises `BAD_MODEL_FILE` for the `missing_keys`, `unexpected_keys` (but for those that begin as `unused`) and
+    `mismatched_keys` of a load."""
     missing = sorted(info["missing_keys"])
     extra = sorted(key for key in info["unexpected_keys"] if not key.startswith(unused))
     mismatched = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info["mismatched_keys"])

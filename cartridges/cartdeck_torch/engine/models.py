@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cartdeck_torch.engine.torch_device import TorchDevice
-from cartdeck_torch.family import CAUSAL, ENCODERS
+from cartdeck_torch.family import CAUSAL, ENCODERS, SEEING
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.settings import LoadSettings
 
@@ -41,7 +41,7 @@ def _class_of(model_type: str) -> Any:
         from cartdeck_torch.engine.whisper import Transcriber  # noqa: PLC0415 - see above
 
         return Transcriber
-    if model_type in CAUSAL:
+    if model_type in (*CAUSAL, *SEEING):
         from cartdeck_torch.engine.causal import TextGenerator  # noqa: PLC0415 - see above
 
         return TextGenerator

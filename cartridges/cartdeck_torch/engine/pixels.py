@@ -34,18 +34,24 @@ class PixelReader:
         return torch.cat([part["pixel_values"] for part in parts])
 
 
-def _settings(folder: ModelFolder) -> dict[str, Any]:
-    """What the folder says of the processor. Raises `BAD_MODEL_FILE`."""
+def check_sizes(folder: ModelFolder) -> Mapping[str, Any]:
+    """What the folder says of how images are prepared. Raises `BAD_MODEL_FILE` where it says nothing, or has them made
+    larger than any model takes."""
     record: Mapping[str, Any] | None = folder.record("preprocessor_config.json")
     if record is None:
         record = (folder.record("processor_config.json") or {}).get("image_processor")
     if not isinstance(record, Mapping):
         raise failure(Code.BAD_MODEL_FILE, f"{folder.path} says nothing of how images are prepared", phase="load")
-    for name in ("size", "crop_size"):
+    for name in ("size", "crop_size", "max_image_size"):
         sides = record.get(name)
         values = list(sides.values()) if isinstance(sides, Mapping) else [] if sides is None else [sides]
         if any(type(side) is not int or not 0 < side <= _LARGEST_SIDE for side in values):
             raise failure(Code.BAD_MODEL_FILE, f"{folder.path} has an image {name} of {sides!r}", phase="load")
+    return record
+
+
+def _settings(folder: ModelFolder) -> dict[str, Any]:
+    record = check_sizes(folder)
     known = (
         "do_resize", "size", "resample", "do_center_crop", "crop_size", "do_rescale", "rescale_factor", "do_normalize",
         "image_mean", "image_std",

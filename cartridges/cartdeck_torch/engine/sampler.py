@@ -18,13 +18,16 @@ _NEVER = float("-inf")
 class Sampler:
     """Draws the tokens of one text, by its own generator of random numbers."""
 
-    def __init__(self, settings: SamplingSettings, device: torch.device, *, constraint: Constraint | None) -> None:
+    def __init__(
+        self, settings: SamplingSettings, device: torch.device, *, seed: int, constraint: Constraint | None
+    ) -> None:
         self._settings = settings
         self._constraint = constraint
-        self._generator = torch.Generator(device=device).manual_seed(settings.seed)
+        self._generator = torch.Generator(device=device).manual_seed(seed)
         self._device = device
         self._counts: dict[int, int] = {}
-        self._biases = dict(settings.logit_bias)
+        self._biased = torch.tensor([token for token, _ in settings.logit_bias], device=device, dtype=torch.long)
+        self._biases = torch.tensor([bias for _, bias in settings.logit_bias], device=device)
 
     @property
     def is_complete(self) -> bool:
@@ -54,9 +57,8 @@ class Sampler:
             self._constraint.accept(token)
 
     def _weigh(self, logits: torch.Tensor) -> None:
-        for token, bias in self._biases.items():
-            if token < logits.shape[0]:
-                logits[token] += bias
+        if self._settings.logit_bias:
+            logits[self._biased] += self._biases
         if not self._counts:
             return
         settings = self._settings

@@ -11,7 +11,6 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from cartdeck_modelkit.constraint import Constraint
 from cartdeck_modelkit.constraint.token_table import TokenTable
 from cartdeck_protocol.errors import Code, failure
 
@@ -22,10 +21,11 @@ _SPACE = "\u2581"
 class PieceTable:
     """The vocabulary of one model."""
 
-    def __init__(self, tokenizer: Tokenizer, size: int, ends: list[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, size: int, ends: set[int]) -> None:
+        self.size = size
+        self.ends = frozenset(ends)
+        """Tokens that end a text."""
         self._tokenizer = tokenizer
-        self._size = size
-        self._ends = ends
         self._added = tokenizer.get_added_tokens_decoder()
         self._bytes = _byte_letters() if _is_byte_level(tokenizer) else None
         self._maker: Any = None
@@ -37,30 +37,30 @@ class PieceTable:
             return b"" if added.special else str(added.content).encode()
         return self._piece_of(self._tokenizer.id_to_token(token))
 
-    def constraint_for(self, schema: dict[str, Any]) -> Constraint:
-        """A text that is one JSON value which the schema allows. Raises `UNSUPPORTED_SCHEMA`, and `UNSUPPORTED` where
-        constraints are not installed or the model has no token for the end."""
+    def maker(self, argument: str) -> Any:
+        """What makes constraints on this vocabulary, half a second for the first who asks. Raises `UNSUPPORTED` where
+        they are not installed or the model has no token for the end, naming the `argument` that wanted one."""
         if self._maker is None:
-            self._maker = self._new_maker()
-        return self._maker.from_json_schema(schema)
+            self._maker = self._new_maker(argument)
+        return self._maker
 
-    def _new_maker(self) -> Any:
+    def _new_maker(self, argument: str) -> Any:
         try:
             from cartdeck_modelkit.constraint.guidance import ConstraintMaker  # noqa: PLC0415 - heavy, seldom needed
         except ImportError as error:
-            raise failure(Code.UNSUPPORTED, f"json-schema needs llguidance: {error}", argument="json-schema") from None
-        if not self._ends:
-            message = "json-schema needs a model with a token for the end of a text"
-            raise failure(Code.UNSUPPORTED, message, argument="json-schema")
+            raise failure(Code.UNSUPPORTED, f"{argument} needs llguidance: {error}", argument=argument) from None
+        if not self.ends:
+            message = f"{argument} needs a model with a token for the end of a text"
+            raise failure(Code.UNSUPPORTED, message, argument=argument)
         special = [token for token, added in self._added.items() if added.special]
-        pieces = [self.piece(token) for token in range(self._size)]
+        pieces = [self.piece(token) for token in range(self.size)]
         for token in special:
             pieces[token] = str(self._added[token].content).encode()
         return ConstraintMaker(
             TokenTable(
                 pieces=pieces,
                 special=special,
-                end=self._ends,
+                end=sorted(self.ends),
                 tokenize=lambda text: self._tokenizer.encode(text, add_special_tokens=False).ids,
             )
         )

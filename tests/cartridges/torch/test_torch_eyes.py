@@ -1,0 +1,105 @@
+"""Language models that see: images spliced into a dialogue as the library does it, and described."""
+
+import base64
+import io
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageDraw
+
+from cartdeck import Engine
+from cartdeck_protocol.errors import CartdeckError, Code
+from cartdeck_torch.family import SEEING
+
+WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
+Make = Callable[..., Any]
+
+
+def drawing(colour: str) -> bytes:
+    image = Image.new("RGB", (50, 40), "grey")
+    ImageDraw.Draw(image).ellipse([5, 5, 35, 35], fill=colour)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def said(*parts: bytes | str) -> list[dict[str, Any]]:
+    def part(one: bytes | str) -> dict[str, Any]:
+        if isinstance(one, str):
+            return {"type": "text", "text": one}
+        return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(one).decode()}}
+
+    return [{"role": "user", "content": [part(one) for one in parts]}]
+
+
+@pytest.mark.parametrize("kind", SEEING)
+def test_an_answer_about_images_is_that_of_the_library(
+    kind: str, make_seeing: Make, open_generator: Make, make_text: Make
+) -> None:
+    import transformers
+
+    path = make_seeing(kind)
+    text, made = make_text(open_generator(path), messages=said(drawing("red"), "and", drawing("blue"), "?"))
+    processor = transformers.AutoProcessor.from_pretrained(path)
+    images = [Image.open(io.BytesIO(drawing(colour))) for colour in ("red", "blue")]
+    given = processor(
+        text=["<user><image>and<image>?<assistant>"], images=[images], add_special_tokens=False, return_tensors="pt"
+    )
+    model = transformers.AutoModelForImageTextToText.from_pretrained(path)
+    out = model.generate(**given, max_new_tokens=12, do_sample=False, pad_token_id=257)
+    theirs = [token for token in out[0, given["input_ids"].shape[1] :].tolist() if token < 256]
+    assert text == bytes(theirs).decode(errors="replace")
+    assert made.prompt_tokens == given["input_ids"].shape[1]
+
+
+def test_what_is_said_depends_on_what_is_seen_and_each_time_alike(
+    make_seeing: Make, open_generator: Make, make_text: Make
+) -> None:
+    for cache in ("dynamic", "static"):
+        model = open_generator(make_seeing("llava"), kv_cache=cache)
+        texts = [make_text(model, messages=said(drawing(one), "?"))[0] for one in ("red", "blue", "red")]
+        assert texts[0] == texts[2] != texts[1]
+
+
+def test_a_text_that_holds_the_mark_of_an_image_is_refused(
+    make_seeing: Make, open_generator: Make, make_text: Make
+) -> None:
+    model = open_generator(make_seeing("llava"))
+    with pytest.raises(CartdeckError, match="2 places for images") as caught:
+        make_text(model, messages=said(drawing("red"), "what is <image>?"))
+    assert caught.value.code is Code.UNSUPPORTED
+
+
+def test_a_template_of_plain_texts_takes_images_too(make_seeing: Make, open_generator: Make, make_text: Make) -> None:
+    model = open_generator(make_seeing("llava"))
+    plain = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}<assistant>"
+    own, _ = make_text(model, messages=said(drawing("red"), "?"))
+    assert make_text(model, messages=said(drawing("red"), "?"), template=plain)[0] == own
+
+
+def test_an_image_is_described_and_talked_about(with_engine: WithEngine, make_seeing: Make) -> None:
+    path: Path = make_seeing("llava")
+
+    async def use(engine: Engine) -> None:
+        arguments: dict[str, Any] = {"model": str(path), "threads": 1, "temperature": 0, "max-tokens": 6}
+        described = await engine.run(
+            "cap:describe-image;torch", {**arguments, "image": drawing("red"), "prompt": "What?"}
+        )
+        asked = {"messages": said(drawing("red"), "What?")}
+        answered = await engine.run("cap:chat;torch", {**arguments, "messages": asked})
+        assert described.text == answered.text
+        assert described.provenance["settings"]["frames"] == 1
+        frames = [Image.new("RGB", (20, 20), (20 * index, 0, 0)) for index in range(12)]
+        file = io.BytesIO()
+        frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+        moving = await engine.run("cap:describe-image;torch", {**arguments, "image": file.getvalue()})
+        assert moving.provenance["settings"]["frames"] == 12
+        with pytest.raises(CartdeckError) as caught:
+            await engine.run("cap:chat;torch", {**arguments, "messages": {"messages": said(b"no image", "?")}})
+        assert caught.value.code is Code.BAD_IMAGE
+        plain = await engine.run("cap:chat;torch", {**arguments, "messages": {"messages": said("only words")}})
+        assert plain.provenance["usage"]["prompt_tokens"] == len("<user>only words<assistant>")
+
+    with_engine(use)
