@@ -4,7 +4,7 @@ It does not know the single checks.
 """
 
 import secrets
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,12 +14,12 @@ from cartdeck_conformance.catalogue import Check
 from cartdeck_conformance.conversation import Conversation, Setup
 from cartdeck_conformance.sample_call import SampledCap
 from cartdeck_conformance.verdict import Fault, NotExercised
-from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, Manifest, Sample
+from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, CapUrn, Manifest, Sample
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import Limits
 
 IDENTITY_CAP: Final = "cap:effect=none"
-DISCARD_CAP: Final = "cap:discard;in=media:;out=media:void"
+DISCARD_CAP: Final = str(CapUrn.parse("cap:discard;in=media:;out=media:void"))
 SMALL: Final = Limits(max_chunk=1024, initial_credit=2)
 """What the kit accepts where credit is checked: little."""
 MOST_FAULTS: Final = 12
@@ -63,10 +63,12 @@ class Bench:
         self._given_samples = samples
 
     @contextmanager
-    def conversation(self, limits: Limits | None = None, *, is_dripping: bool = False) -> Generator[Conversation]:
+    def conversation(
+        self, limits: Limits | None = None, *, next_write: Callable[[], int] | None = None
+    ) -> Generator[Conversation]:
         """A process that has said its HELLO. At the end, a moment for what must not come."""
         with Conversation(self.setup, limits=limits) as talk:
-            talk.is_dripping = is_dripping
+            talk.next_write = next_write
             talk.greet()
             yield talk
             talk.listen(self.durations.quiet_s)

@@ -3,8 +3,10 @@
 It does not know what is being checked. One thread drives it; nothing goes on between two waits.
 """
 
+import fcntl
 import os
 import select
+import termios
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +38,7 @@ from cartdeck_protocol.wire import (
 )
 
 _TURN_S: Final = 0.05
+_LOOK_S: Final = 0.0002
 _MOST_WAITING_BYTES: Final = 1024 * 1024
 SOFTWARE: Final = "cartdeck_conformance"
 
@@ -60,17 +63,17 @@ class Conversation:
         self.durations = setup.durations
         self.process = CartridgeProcess(setup.command, setup.durations)
         self.connection = Connection(Role.HOST, limits=limits, software=SOFTWARE)
-        self.watch = Watch(self.connection, setup.tell)
+        self._tap = Tap()
+        self.watch = Watch(self.connection, self._tap, setup.tell)
         self.peers = PeerDesk(self.connection, setup.peers, setup.tell)
         self.hello: HelloReceived | None = None
         self.refusals: list[ConnectionRefused] = []
-        self.is_dripping = False
-        """Write one byte at a time."""
+        self.next_write: Callable[[], int] | None = None
+        """How many bytes the next write may have at most; it waits until the one before was read."""
         self.is_at_end = False
         """Its stdout has ended, or what came is no frames."""
         self.is_damaged = False
         self.received_bytes = 0
-        self._tap = Tap()
         self._waiting = bytearray()
 
     def __enter__(self) -> "Conversation":
@@ -84,7 +87,7 @@ class Conversation:
     def greet(self) -> HelloReceived:
         """Say HELLO and wait for the cartridge's. Raises Fault."""
         self.connection.send_hello()
-        self.until(lambda: self.hello is not None, self.durations.hello_s, "its HELLO")
+        self.until(lambda: self.hello is not None, self.durations.hello_s, "HELLO")
         assert self.hello is not None
         return self.hello
 
@@ -105,6 +108,11 @@ class Conversation:
         """Bytes as they are, behind everything that was said before."""
         self._collect()
         self._waiting += data
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether bytes wait for the pipe."""
+        return bool(self._waiting)
 
     # what is waited for
 
@@ -177,8 +185,12 @@ class Conversation:
                 self._read()
 
     def _write(self) -> None:
+        if self.next_write is not None and not self._is_read():
+            time.sleep(_LOOK_S)
+            return
         try:
-            count = os.write(self.process.stdin, self._waiting[:1] if self.is_dripping else self._waiting)
+            most = len(self._waiting) if self.next_write is None else self.next_write()
+            count = os.write(self.process.stdin, self._waiting[:most])
         except BlockingIOError:
             return
         except OSError:  # it has closed its stdin: what it said last is still read
@@ -186,6 +198,13 @@ class Conversation:
             self._waiting.clear()
             return
         del self._waiting[:count]
+
+    def _is_read(self) -> bool:
+        """Whether the cartridge has read all that was written; true where the system does not tell."""
+        try:
+            return not any(fcntl.ioctl(self.process.stdin, termios.FIONREAD, bytes(4)))
+        except OSError:
+            return True
 
     def _read(self) -> None:
         space = self.connection.buffer()
@@ -197,9 +216,7 @@ class Conversation:
             self.is_at_end = True
             return
         self.received_bytes += size
-        data = bytes(space[:size])
-        self.watch.on_bytes(data)
-        for frame in self._tap.feed(data):
+        for frame in self._tap.feed(bytes(space[:size])):
             self.watch.on_frame(frame)
         calls: set[Call] = set()
         for event in self.connection.received(size):

@@ -10,7 +10,19 @@ from typing import Final
 from cartdeck_conformance import catalogue
 from cartdeck_conformance.bench import Bench
 from cartdeck_conformance.catalogue import Check
-from cartdeck_conformance.checks import greeting, samples, universal, watched
+from cartdeck_conformance.checks import (
+    cancelling,
+    greeting,
+    hostile_connection,
+    hostile_request,
+    leaving,
+    load,
+    peer_calls,
+    samples,
+    transport,
+    universal,
+    watched,
+)
 
 Run = Callable[[Bench], None]
 
@@ -26,6 +38,8 @@ class Scheduled:
 
 
 _IDENTITY: Final = (catalogue.IDENTITY,)
+_UNIVERSAL: Final = (catalogue.IDENTITY, catalogue.DISCARD)
+_SAMPLED: Final = (catalogue.SAMPLES,)
 _TALKED: Final = (catalogue.IDENTITY, catalogue.DISCARD, catalogue.UNKNOWN_CAP, catalogue.SAMPLES)
 
 SCHEDULE: Final = (
@@ -46,5 +60,18 @@ SCHEDULE: Final = (
     Scheduled(catalogue.HEARTBEAT, universal.heartbeat),
     Scheduled(catalogue.STDOUT, watched.seen, after=_TALKED),
     Scheduled(catalogue.STDERR, watched.seen, after=_TALKED),
+    Scheduled(catalogue.BROKEN_CONNECTION, hostile_connection.broken_connection),
+    Scheduled(catalogue.BROKEN_REQUEST, hostile_request.broken_request, needs=_IDENTITY),
+    Scheduled(catalogue.LATE_FRAMES, hostile_request.late_frames, needs=(*_IDENTITY, catalogue.HEARTBEAT)),
+    Scheduled(catalogue.SPLIT, transport.split, needs=_IDENTITY),
+    Scheduled(catalogue.CREDIT_KEPT, transport.credit_kept, needs=_IDENTITY, after=_SAMPLED),
+    Scheduled(catalogue.CREDIT_GIVEN, transport.credit_given, needs=_UNIVERSAL),
+    Scheduled(catalogue.CANCEL, cancelling.cancel, needs=_IDENTITY, after=_SAMPLED),
+    Scheduled(catalogue.BIG, transport.big, needs=(*_UNIVERSAL, catalogue.CREDIT_GIVEN)),
+    Scheduled(catalogue.CONCURRENT, load.concurrent, needs=_IDENTITY, after=_SAMPLED),
+    Scheduled(catalogue.OVERFLOW, load.overflow, needs=_IDENTITY),
+    Scheduled(catalogue.PEER_CALLS, peer_calls.peer_calls, after=_SAMPLED),
+    Scheduled(catalogue.HOST_DEATH, leaving.host_death, after=_SAMPLED),
+    Scheduled(catalogue.MEMORY, load.memory, needs=_IDENTITY, after=_SAMPLED),
 )
 BY_NUMBER: Final = {one.check.number: one for one in SCHEDULE}

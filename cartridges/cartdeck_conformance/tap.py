@@ -33,6 +33,11 @@ class Tap:
         self._count = 0
         self.is_closed = False
 
+    @property
+    def rest(self) -> bytes:
+        """What stands behind the last whole frame."""
+        return bytes(self._pending)
+
     def feed(self, data: bytes) -> list[Frame]:
         found: list[Frame] = []
         if self.is_closed:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cartdeck_conformance import catalogue
 from cartdeck_conformance.call import Call
 from cartdeck_conformance.catalogue import Check
-from cartdeck_conformance.tap import Frame
+from cartdeck_conformance.tap import Frame, Tap
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_protocol.wire import Connection, ConnectionDamaged, Event, ExchangeDamaged, Failed, Kind, StrayReceived
 
@@ -20,30 +20,39 @@ LEVELS: Final = frozenset({"debug", "info", "warning", "error", "progress"})
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
 _PRINTABLE_PART: Final = 0.9
 _SHOWN: Final = 80
-_ABOUT_TERMINAL: Final = re.compile(r"END with \d+ streams of its own still open|END's meta|ERR's meta")
+_OPEN_STREAMS: Final = "streams of its own still open"
 _SLACK: Final = 1e-9
 
 
 class Watch:
     """What one conversation has shown so far. `tell(check, message)` is called for each breach."""
 
-    def __init__(self, connection: Connection, tell: Tell) -> None:
+    def __init__(self, connection: Connection, tap: Tap, tell: Tell) -> None:
         self._connection = connection
+        self._tap = tap
         self._tell = tell
         self._progress: dict[int, float] = {}
         self._work: dict[int, tuple[str | None, float]] = {}
         self._stragglers = 0
         self._bad_progress = 0
-        self._last_bytes = b""
+        self.is_deaf = False
+        """Tell nothing: the kit itself breaks laws now, and the connection does not know of it."""
+        self._odd_terminals: set[int] = set()
+        """Requests that ended with an END, or with an ERR that lacks what it must have: a breach, if the connection
+        calls it a failure."""
+        self.granted: dict[int, int] = {}
+        """Request → CREDIT that came for its arguments."""
+        self.answered: set[int] = set()
+        """Requests that a frame came for."""
         self.beats: list[dict[str, Any]] = []
         self.beat_times_s: list[float] = []
 
-    def on_bytes(self, data: bytes) -> None:
-        self._last_bytes = (self._last_bytes + data)[-4096:]
-
     def on_frame(self, frame: Frame) -> None:
         """A frame as it came, before the connection deals with it."""
-        if frame.kind == Kind.LOG:
+        self.answered.add(frame.request_id)
+        if frame.kind == Kind.CREDIT:
+            self.granted[frame.request_id] = self.granted.get(frame.request_id, 0) + frame.fields[19]
+        elif frame.kind == Kind.LOG:
             self._on_log(frame)
         elif frame.kind == Kind.ERR:
             self._on_err(frame)
@@ -55,12 +64,15 @@ class Watch:
 
     def on_event(self, event: Event) -> bool:
         """Whether the event is a breach: then it was told."""
+        if self.is_deaf:
+            return False
         if isinstance(event, ConnectionDamaged):
             self._on_connection_damaged(event.error)
         elif isinstance(event, ExchangeDamaged):
             self._on_damaged(event.exchange.owner, event.error)
-        elif isinstance(event, Failed) and _ABOUT_TERMINAL.match(event.error.message):
-            self._tell(catalogue.TERMINALS, f"request {event.exchange.id}: {event.error.message}")
+        elif isinstance(event, Failed) and event.exchange.id in self._odd_terminals:
+            check = catalogue.TERMINALS if _OPEN_STREAMS in event.error.message else catalogue.FRAMES
+            self._tell(check, f"request {event.exchange.id}: {event.error.message}")
         elif isinstance(event, StrayReceived):
             name = Kind(event.kind).name
             self._tell(catalogue.FRAMES, f"{name} for request {event.request_id}, which was never made")
@@ -71,6 +83,8 @@ class Watch:
     def look(self) -> None:
         """What the connection has counted since the last look."""
         connection = self._connection
+        if self.is_deaf:
+            return
         if connection.stragglers > self._stragglers:
             count = connection.stragglers - self._stragglers
             self._stragglers = connection.stragglers
@@ -112,6 +126,7 @@ class Watch:
         self._progress[number] = max(last, progress)
 
     def _on_end(self, frame: Frame) -> None:
+        self._odd_terminals.add(frame.request_id)
         if frame.request_id % 2 == 0 and frame.request_id in self._connection.exchanges:
             progress = frame.meta.get("progress", 1.0)
             if isinstance(progress, int | float) and not isinstance(progress, bool) and 0 <= progress <= 1:
@@ -123,7 +138,8 @@ class Watch:
         code, error_class, message = meta.get("code"), meta.get("class"), meta.get("message")
         self._forget(frame.request_id)
         if not isinstance(code, str) or not isinstance(error_class, str) or not isinstance(message, str):
-            return  # the connection says what is wrong with it
+            self._odd_terminals.add(frame.request_id)  # the connection says what is wrong with it
+            return
         if not _CODE.fullmatch(code):
             self._tell(catalogue.ERRORS, f"ERR with the code {code[:_SHOWN]!r}; expected capitals and underscores")
         elif code in Code.__members__ and Code[code].error_class != error_class:
@@ -146,22 +162,15 @@ class Watch:
         if error.code is Code.VERSION_MISMATCH:
             self._tell(catalogue.HANDSHAKE, error.message)
             return
-        text = _text_in(self._last_bytes)
+        text = _text_in(self._tap.rest)
         if text:
             self._tell(catalogue.STDOUT, f"stdout carries text between the frames: {text!r}")
         else:
-            self._tell(catalogue.FRAMES, error.message)
+            self._tell(catalogue.FRAMES if self._connection.is_greeted else catalogue.HANDSHAKE, error.message)
 
 
 def _text_in(data: bytes) -> str:
-    """The text that a library printed among the last bytes; "" where there is none that looks like text.
-
-    The four letters that were taken for a length are the first of it, or stand right in front of what was lost.
-    """
-    for start in range(len(data) - 3):
-        if data[start] >= 0x20:  # a length of half a gigabyte
-            part = data[start : start + _SHOWN]
-            printable = sum(0x20 <= byte < 0x7F or byte in (9, 10, 13) for byte in part)
-            if len(part) >= 4 and printable >= _PRINTABLE_PART * len(part):
-                return part.decode("ascii", "replace")
-    return ""
+    """The text that stands where a frame should; "" where it is none. Its first letters were taken for a length."""
+    part = data[:_SHOWN]
+    printable = sum(0x20 <= byte < 0x7F or byte in (9, 10, 13) for byte in part)
+    return part.decode("utf-8", "replace") if len(part) > 3 and printable >= _PRINTABLE_PART * len(part) else ""

@@ -3,7 +3,7 @@
 It does not know how an error is shown. The table, as README.md has it:
 
     0    the work is done
-    1    a fault of the command line itself; please report it
+    1    a fault of the command line itself; please report it. Of `check`: the cartridge failed a check
     2    bad arguments: the same command fails again
     3    no cartridge serves the cap, or more than one does and nothing decides
     4    a cartridge, or the engine, failed

@@ -1,0 +1,169 @@
+"""Owns `cartdeck check`: the conformance kit on one cartridge, its progress, and its report.
+
+It does not know what is checked, nor how.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from cartdeck.cli.options import AsJson
+from cartdeck_protocol.errors import Code, failure
+
+if TYPE_CHECKING:
+    from cartdeck_conformance import Check, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is checked: the command that serves it, and its manifest on disk where that is known."""
+
+    command: tuple[str, ...]
+    manifest: bytes | None = None
+
+
+def check(
+    target: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMMAND|NAME",
+            help="A cartridge as `cartdeck cartridges` lists it, or a command that serves one, in quotes or behind --.",
+        ),
+    ],
+    fast: Annotated[bool, typer.Option("--fast", help="Send less, and start fewer processes.")] = False,
+    only: Annotated[
+        list[int] | None, typer.Option("--only", metavar="NUMBER", help="Run this check alone, and what it needs.")
+    ] = None,
+    sample: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sample", metavar="CAP.NAME=VALUE|@FILE", help="An argument to call a cap with, in place of its sample."
+        ),
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option("--peer", metavar="CAP=VALUE|@FILE", help="How to answer when it calls this cap as a peer."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    from cartdeck.cli.listing import print_text
+    from cartdeck.cli.render import json_line
+    from cartdeck.cli.running import run_interruptible
+    from cartdeck_conformance import Options, check_cartridge_async
+
+    found = _target(target)
+    options = Options(
+        samples=_samples(sample or []),
+        peers=dict(_pair(one, "--peer") for one in peer or []),
+        manifest=found.manifest,
+        on_check=_ignore if as_json or not os.isatty(2) else _show,
+    )
+
+    async def work() -> "Report":
+        try:
+            return await check_cartridge_async(found.command, fast=fast, only=set(only or ()), options=options)
+        except ValueError as error:
+            raise failure(Code.BAD_ARGUMENT, f"{error}.", argument="--only") from None
+        finally:
+            if options.on_check is _show:
+                sys.stderr.write("\r\x1b[K")
+
+    report = run_interruptible(work)
+    if as_json:
+        print_text(json_line(report.to_plain()))
+    else:
+        _print(report)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+check.__doc__ = """Check a cartridge against the wire, hostile input and all, without a host.
+
+It ends with 0 when no check failed and with 1 when one did. What could not be exercised is listed, and is no failure:
+a cap without a sample, a peer call that nobody answers for.
+
+Example: cartdeck check echo --fast
+"""
+
+
+def _target(words: Sequence[str]) -> Target:
+    """Raises BAD_ARGUMENT for what is neither, and CARTRIDGE_UNAVAILABLE for a cartridge that lacks something."""
+    from cartdeck.discovery import discover
+    from cartdeck.settings import load_settings
+
+    names = ""
+    if len(words) == 1:
+        cartridges = discover(load_settings()).cartridges
+        for one in cartridges:
+            if one.name == words[0]:
+                if not one.is_available:
+                    raise failure(Code.CARTRIDGE_UNAVAILABLE, f"{one.name} lacks {one.missing_text}.")
+                return Target(one.command, one.manifest.to_json())
+        names = ", ".join(one.name for one in cartridges)
+    command = tuple(words) if len(words) > 1 else tuple(_split(words[0]))
+    if not command or shutil.which(command[0]) is None:
+        known = f" The cartridges are {names}." if names else ""
+        message = f"{words[0]!r} is neither a cartridge nor a program.{known}"
+        raise failure(Code.BAD_ARGUMENT, message, argument="COMMAND|NAME")
+    return Target(command)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise failure(Code.BAD_ARGUMENT, f"{text!r} is no command: {error}.", argument="COMMAND|NAME") from None
+
+
+def _samples(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """By cap and argument; an argument that is given several times is a sequence."""
+    found: dict[str, dict[str, Any]] = {}
+    for pair in pairs:
+        place, value = _pair(pair, "--sample")
+        cap, dot, name = place.rpartition(".")
+        if not dot:
+            message = f"'{pair}' names no argument; expected CAP.NAME=VALUE."
+            raise failure(Code.BAD_ARGUMENT, message, argument="--sample")
+        given = found.setdefault(cap, {})
+        if name in given:
+            earlier = given[name]
+            value = [*(cast("list[Any]", earlier) if isinstance(earlier, list) else [earlier]), value]
+        given[name] = value
+    return found
+
+
+def _pair(text: str, option: str) -> tuple[str, Any]:
+    from cartdeck.cli.arguments import parse_arguments
+
+    name, value = next(iter(parse_arguments([text]).items()))
+    if isinstance(value, Path):
+        return name, value.read_bytes()
+    if not isinstance(value, str):
+        raise failure(Code.BAD_ARGUMENT, f"{option} takes a value or a file, not standard input.", argument=option)
+    return name, value
+
+
+def _ignore(_: "Check") -> None: ...
+
+
+def _show(check: "Check") -> None:
+    sys.stderr.write(f"\r\x1b[K{check}")
+    sys.stderr.flush()
+
+
+def _print(report: "Report") -> None:
+    from cartdeck.cli.listing import print_rows, print_text
+
+    rows = [
+        [str(one.check.number), one.check.name, str(one.status), f"{one.took_s:.1f} s", one.check.sentence]
+        for one in report.results
+    ]
+    print_rows(["", "check", "result", "took", "what holds"], rows)
+    print_text(f"\n{report}\n")
