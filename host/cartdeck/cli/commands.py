@@ -18,6 +18,7 @@ from cartdeck.cli import (
     caps,
     cartridges,
     chat,
+    check,
     config,
     demo,
     describe,
@@ -66,6 +67,7 @@ app.command("caps")(caps.caps)
 app.command("install", short_help="Install a cartridge.")(install.install)
 app.command("uninstall", short_help="Remove a cartridge.")(install.uninstall)
 app.command("doctor", short_help="Examine this installation.")(doctor.doctor)
+app.command("check", short_help="Check a cartridge against the wire.")(check.check)
 app.command("trace", short_help="Print the frames that a trace holds.")(trace.trace)
 app.add_typer(cartridges.app, name="cartridges", short_help="List the cartridges, and what they lack.")
 app.add_typer(config.app, name="config")
