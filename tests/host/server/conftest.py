@@ -67,6 +67,7 @@ class Server:
         assert line, self.process.communicate(timeout=LIMIT_S)
         told = json.loads(line)
         self.url: str = told["url"]
+        self._is_stopping = False
         self.port = int(self.url.rpartition(":")[2])
 
     def client(self, **options: Any) -> Any:
@@ -120,10 +121,15 @@ class Server:
             time.sleep(0.01)
         return time.monotonic() - began
 
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Asks it to stop; a second time ends it at once."""
+        self._is_stopping = True
+        self.process.send_signal(number)
+
     def end(self) -> tuple[int, str]:
-        """Asks it to stop; its exit code and what it logged."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        """Its end, which is asked for unless it was; its exit code and what it logged."""
+        if not self._is_stopping:
+            self.stop()
         _, log = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, log
 
