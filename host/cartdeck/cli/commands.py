@@ -32,6 +32,7 @@ from cartdeck.cli import (
     plan,
     pull,
     serve,
+    top,
     trace,
     transcribe,
 )
@@ -59,6 +60,7 @@ app.command("transcribe", short_help="Write down what is said in audio files.")(
 app.command("info", short_help="Say what a model's file says of itself.")(info.info)
 app.command("call")(call.call)
 app.command("serve", short_help="Serve models over HTTP, as OpenAI does.")(serve.serve)
+app.command("top", short_help="Watch a running server.")(top.top)
 app.command("pull")(pull.pull)
 app.command("models", short_help="List the models that are kept here.")(models.models)
 app.command("verify")(models.verify)
