@@ -32,6 +32,7 @@ from cartdeck.cli import (
     plan,
     pull,
     serve,
+    serve_peers,
     top,
     trace,
     transcribe,
@@ -66,6 +67,7 @@ app.command("models", short_help="List the models that are kept here.")(models.m
 app.command("verify")(models.verify)
 app.command("rm", short_help="Remove a model that is kept here.")(models.remove)
 app.command("caps")(caps.caps)
+app.command("serve-peers", hidden=True)(serve_peers.serve_peers)
 app.command("install", short_help="Install a cartridge.")(install.install)
 app.command("uninstall", short_help="Remove a cartridge.")(install.uninstall)
 app.command("doctor", short_help="Examine this installation.")(doctor.doctor)

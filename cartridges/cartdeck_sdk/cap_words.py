@@ -1,0 +1,116 @@
+"""Owns how the words of a command line become the arguments of a cap, checked.
+
+It does not know the wire: what is long stays a file that is still to be read.
+"""
+
+import os
+import stat
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, check_value, decode_value, encode_value
+from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.wire import encode_item
+
+Value = bytes | BinaryIO
+"""Bytes as they travel, or a file whose bytes they are."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What was asked for on the command line."""
+
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
+    output: str = ""
+    is_quiet: bool = False
+    is_verbose: bool = False
+
+
+def read_words(definition: CapDefinition, words: list[str]) -> Asked:
+    """The arguments that the words spell. What is missing is required from standard input where that is no terminal,
+    for the main argument. Raises the errors of arguments, and FILE_NOT_FOUND."""
+    asked, texts, rest = Asked(), dict[str, list[str]](), list(words)
+    options = {one.cli: one for one in definition.arguments.values() if one.cli != "position"}
+    positions = [one for one in definition.arguments.values() if one.cli == "position"]
+    while rest:
+        word = rest.pop(0)
+        if word in ("--quiet", "--verbose"):
+            asked.is_quiet |= word == "--quiet"
+            asked.is_verbose |= word == "--verbose"
+            continue
+        name, equals, text = word.partition("=")
+        if name.startswith("--"):
+            if not equals:
+                if not rest:
+                    raise failure(Code.BAD_ARGUMENT, f"{name} needs a value behind it")
+                text = rest.pop(0)
+            if name == "--output":
+                asked.output = _output_name(definition, text)
+            elif name == "--arg":
+                named, _, text = text.partition("=")
+                texts.setdefault(definition.argument(named).name, []).append(text)
+            else:
+                argument = options.get(name) or definition.argument(name.removeprefix("--"))
+                texts.setdefault(argument.name, []).append(text)
+        elif positions:
+            argument = positions[0] if positions[0].is_sequence else positions.pop(0)
+            texts.setdefault(argument.name, []).append(word)
+        else:
+            raise failure(Code.BAD_ARGUMENT, f"{word!r} is one value too many; options begin with --")
+    main = definition.main_argument
+    if main is not None and main.required and main.name not in texts and not sys.stdin.isatty():
+        texts[main.name] = ["@-"]
+    definition.check_complete(texts)
+    for name, given in texts.items():
+        asked.values[name] = _value(definition.arguments[name], given)
+    return asked
+
+
+def _value(argument: ArgumentDefinition, texts: list[str]) -> Value:
+    if argument.is_sequence:
+        return b"".join(encode_item(check_value(argument, _item(argument, text))) for text in texts)
+    if len(texts) > 1:
+        raise failure(Code.BAD_ARGUMENT, f"{argument.name} was given {len(texts)} times", argument=argument.name)
+    [text] = texts
+    if not text.startswith("@") or text.startswith("@@"):
+        return encode_value(argument, text.removeprefix("@"))
+    file = _open(argument, text[1:])
+    if argument.is_stream:
+        return file
+    with file:
+        data = file.read()
+    decode_value(argument, data)
+    return data
+
+
+def _item(argument: ArgumentDefinition, text: str) -> object:
+    if text.startswith("@") and not text.startswith("@@"):
+        with _open(argument, text[1:]) as file:
+            return decode_value(argument, file.read())
+    return decode_value(argument, encode_value(argument, text.removeprefix("@")))
+
+
+def _open(argument: ArgumentDefinition, name: str) -> BinaryIO:
+    try:
+        if name == "-":
+            return sys.stdin.buffer
+        file = Path(name).expanduser().open("rb")
+    except OSError as error:
+        message = f"{name} cannot be read for {argument.name}: {error.strerror}"
+        raise failure(Code.FILE_NOT_FOUND, message, argument=argument.name) from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        message = f"{name} is no regular file; standard input is @-"
+        raise failure(Code.BAD_ARGUMENT, message, argument=argument.name)
+    return file
+
+
+def _output_name(definition: CapDefinition, name: str) -> str:
+    if name not in definition.outputs:
+        known = ", ".join(one or "(main)" for one in definition.outputs)
+        raise failure(
+            Code.BAD_ARGUMENT, f"{definition.alias} has no output {name!r}; it has {known}", argument="--output"
+        )
+    return name
