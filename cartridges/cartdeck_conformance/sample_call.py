@@ -42,6 +42,12 @@ class SampledCap:
         return self.definition.alias
 
     @property
+    def instance(self) -> str:
+        """What its calls load, as a text: a host asks a process for one such thing only."""
+        arguments = self.definition.instance_arguments
+        return repr([(one.name, self.sample.get(one.name, one.default)) for one in arguments])
+
+    @property
     def works(self) -> bool:
         return self.took_s is not None
 

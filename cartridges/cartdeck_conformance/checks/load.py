@@ -73,6 +73,7 @@ def memory(bench: Bench) -> None:
     """A tenth of the calls first, to warm up; then the size and the open files, and again after all of them."""
     count = _FAST_CALLS if bench.is_fast else _CALLS
     lively = [one for one in bench.quick if (one.took_s or 1.0) < _LIVELY_S]
+    lively = [one for one in lively if one.instance == lively[0].instance]
     with bench.conversation() as talk:
         _many(talk, count // 10, lively)
         before, files_before = _size(talk), talk.process.open_files()

@@ -18,13 +18,13 @@ from cartdeck_protocol.wire import ItemDecoder
 
 
 class Talks:
-    """One conversation for many calls; a new one where the last has broken off."""
+    """One conversation for many calls; a new one where the last has broken off, or another instance is asked for."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._stack = ExitStack()
         self._talk: Conversation | None = None
-        self.stderr: list[Conversation] = []
+        self._instance = ""
 
     def __enter__(self) -> "Talks":
         return self
@@ -32,10 +32,11 @@ class Talks:
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
-    def talk(self) -> Conversation:
-        if self._talk is not None and self._talk.is_at_end:
+    def talk(self, instance: str = "") -> Conversation:
+        if self._talk is not None and (self._talk.is_at_end or instance != self._instance):
             self._stack.close()
             self._talk = None
+        self._instance = instance
         if self._talk is None:
             self._talk = self._stack.enter_context(self._bench.conversation())
         return self._talk
@@ -49,15 +50,16 @@ def samples(bench: Bench) -> None:
         if cap.alias not in sampled:
             note(catalogue.SAMPLES, f"{cap.alias} was not exercised: it has no sample ([samples.{cap.alias}])")
     with Talks(bench) as talks:
-        for one in bench.sampled:
+        for one in sorted(bench.sampled, key=lambda sampled: sampled.instance):
+            talk = talks.talk(one.instance)
             try:
-                _call(bench, one, talks.talk())
+                _call(bench, one, talk)
             except Fault as fault:
                 tell(fault.check or catalogue.SAMPLES, f"{one.alias}: {fault.message}")
             except NotExercised as reason:
                 one.why_not = str(reason)
                 note(catalogue.SAMPLES, f"{one.alias} was not exercised: {reason}")
-            _check_stderr(bench, talks.talk())
+            _check_stderr(bench, talk)
     if bench.own_caps and not bench.working and catalogue.SAMPLES.number not in bench.findings.faults:
         raise NotExercised("no cap has a sample that could be called")
 

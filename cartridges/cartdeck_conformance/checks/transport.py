@@ -16,6 +16,7 @@ from cartdeck_conformance.bench import (
 )  # fmt: skip  # a list to scan
 from cartdeck_conformance.call import Call
 from cartdeck_conformance.conversation import Conversation
+from cartdeck_conformance.sample_call import SampledCap
 from cartdeck_conformance.verdict import Fault, NotExercised
 from cartdeck_protocol.wire import Limits
 
@@ -102,8 +103,11 @@ def credit_kept(bench: Bench) -> None:
 
 def _samples_with_little_credit(bench: Bench) -> None:
     caps = bench.quick if bench.is_fast else bench.working
-    if not caps:
-        return
+    for instance in sorted({one.instance for one in caps}):
+        _with_little_credit(bench, [one for one in caps if one.instance == instance])
+
+
+def _with_little_credit(bench: Bench, caps: list[SampledCap]) -> None:
     with bench.conversation(Limits(max_chunk=1024, initial_credit=1)) as talk:
         for one in caps:
             call = one.begin(talk)
