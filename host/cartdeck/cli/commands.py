@@ -17,6 +17,7 @@ from cartdeck.cli import (
     call,
     caps,
     cartridges,
+    catalog,
     chat,
     check,
     config,
@@ -74,6 +75,7 @@ app.command("doctor", short_help="Examine this installation.")(doctor.doctor)
 app.command("check", short_help="Check a cartridge against the wire.")(check.check)
 app.command("trace", short_help="Print the frames that a trace holds.")(trace.trace)
 app.add_typer(cartridges.app, name="cartridges", short_help="List the cartridges, and what they lack.")
+app.add_typer(catalog.app, name="catalog", short_help="Name models, and say how each is run.")
 app.add_typer(config.app, name="config")
 app.add_typer(new.app, name="new", short_help="Begin a cartridge of your own.")
 app.add_typer(plan.app, name="plan")
@@ -106,7 +108,7 @@ def cartdeck(
 def run(*, as_json: bool) -> int:
     """Runs the command that the arguments name; its exit code."""
     try:
-        ended = app(prog_name="cartdeck", standalone_mode=False)
+        ended = app(_asked(sys.argv[1:]), prog_name="cartdeck", standalone_mode=False)
         status = ExitCode(ended or ExitCode.DONE)  # typer returns the code of an end that it was asked for
     except CartdeckError as error:
         status = _end_with(error, exit_code(error), as_json=as_json)
@@ -122,6 +124,11 @@ def run(*, as_json: bool) -> int:
     except Exception as error:  # the last edge, for what nobody foresaw
         status = _end_with(_fault(error), ExitCode.FAULT, as_json=as_json)
     return status
+
+
+def _asked(arguments: list[str]) -> list[str]:
+    """The arguments, `help COMMAND` being read as `COMMAND --help`."""
+    return [*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments
 
 
 def _end_with(error: CartdeckError, status: ExitCode, *, as_json: bool) -> ExitCode:

@@ -1,0 +1,112 @@
+"""Owns the catalog as a whole: which names there are, and that everything in it fits together.
+
+It does not know where it is kept, nor which models are loaded.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from cartdeck.catalog.consistency import problems
+from cartdeck.catalog.entry import Adapter, Entry, Name
+from cartdeck.near import near_names
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+_LONGEST_SHOWN: Final = 120
+_LONGEST_FILE: Final = 16 * 1024 * 1024
+_ENTRIES: Final = TypeAdapter(dict[Name, Entry])
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a name stands for: a model, or an adapter on it."""
+
+    name: str
+    entry: Entry
+    adapter: Adapter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Named models that were checked together."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+    """In the file's order."""
+
+    def models(self) -> list[Named]:
+        """All models, each followed by its adapters."""
+        return [one for name, entry in self.entries.items() for one in _named(name, entry)]
+
+    def find(self, name: str) -> Named:
+        """The model or adapter of that name or alias. Raises MODEL_NOT_FOUND with names that are near."""
+        for one in self.models():
+            if one.name == name or (one.adapter is None and name in one.entry.aliases):
+                return one
+        known = [one.name for one in self.models()]
+        near = near_names(name, known) or known[:8]
+        message = f"The catalog has no model {name[:_LONGEST_SHOWN]!r}."
+        message += f" It has: {', '.join(near)}." if near else " It is empty; `cartdeck catalog add` adds one."
+        raise failure(Code.MODEL_NOT_FOUND, message, argument="model", details={"near": near})
+
+
+def _named(name: str, entry: Entry) -> list[Named]:
+    return [Named(name, entry), *(Named(own, entry, adapter) for own, adapter in entry.lora.items())]
+
+
+def parse_catalog(text: str, *, origin: str) -> Catalog:
+    """The catalog in a TOML text. `origin` is what an error names as the place.
+
+    Raises BAD_ARGUMENT with the path of the first key at fault as `argument`; `details["problems"]` lists all of them.
+    """
+    if len(text) > _LONGEST_FILE:
+        raise failure(Code.BAD_ARGUMENT, f"{origin}: more than {_LONGEST_FILE} characters are no catalog")
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # no TOML, or a number or a nesting without end
+        raise failure(Code.BAD_ARGUMENT, f"{origin} is no TOML: {error}") from None
+    if unknown := sorted(table.keys() - {"models"}):
+        raise _refusal(origin, [(unknown[0], "no key of a catalog, which has tables [models.NAME] alone")])
+    catalog = Catalog(_read_entries(table.get("models", {}), origin))
+    if found := problems(catalog.entries):
+        raise _refusal(origin, found)
+    return catalog
+
+
+def _read_entries(table: Any, origin: str) -> Mapping[str, Entry]:
+    if not isinstance(table, dict):
+        raise _refusal(origin, [("models", "expected tables [models.NAME]")])
+    try:
+        # As JSON, so that a list is a tuple, a text a choice, and nothing else is taken for what it is not.
+        text = json.dumps(cast("dict[str, Any]", table), default=str)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(origin, [("models", f"it cannot be read: {error}")]) from None
+    try:
+        return _ENTRIES.validate_json(text)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        within = {one["loc"][:-1] for one in errors}  # a list whose items are wrong is called too short as well
+        found = [_problem(one) for one in errors if one["type"] != "too_short" or one["loc"] not in within]
+        raise _refusal(origin, found) from None
+
+
+def _problem(error: Any) -> tuple[str, str]:
+    path = ".".join(str(part) for part in ("models", *error["loc"]) if part != "[key]")
+    if error["type"] == "extra_forbidden":
+        return path, "no key that is known here"
+    message = error["msg"].removeprefix("Value error, ")
+    value = error["input"]
+    if isinstance(value, (dict, list)):  # a whole table says nothing about what is wrong in it
+        return path, message
+    shown = repr(value)
+    return path, f"{message}, found {shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + '…'}"
+
+
+def _refusal(origin: str, found: list[tuple[str, str]]) -> CartdeckError:
+    path, message = found[0]
+    more = f" ({len(found) - 1} more: `cartdeck catalog check` lists them)" if len(found) > 1 else ""
+    details = {"problems": [{"path": one, "message": text} for one, text in found]}
+    return failure(Code.BAD_ARGUMENT, f"{origin}: {path}: {message}{more}", argument=path, details=details)

