@@ -51,7 +51,7 @@ def disk_errors(folder: Path, *, what: str, setting: str = MODELS_DIR) -> Genera
             raise disk_full(folder, what=what, setting=setting) from error
         if error.errno in _REFUSED:
             raise failure(
-                Code.CARTRIDGE_UNAVAILABLE,
+                Code.NOT_WRITABLE,
                 f"The model cache {folder} cannot be written: {error.strerror} ({error.filename or folder}). "
                 f"Set {setting} to a folder that can.",
             ) from error

@@ -140,10 +140,10 @@ class Inventory:
             case LocalSpec():
                 path = absolute_path(spec.path)
                 found = [model for model in self.models() if path == model.path or path in model.places]
-                if not found:
-                    raise _not_kept(str(path))
+                if not found and path.exists():
+                    raise _not_ours(str(path))
             case PackageSpec():
-                raise _not_kept(f"package:{spec.module}/{spec.file}")
+                raise _not_ours(f"package:{spec.module}/{spec.file}")
         if not found:
             raise self._not_found(spec)
         return found
@@ -194,12 +194,20 @@ class Inventory:
         return found
 
     def _not_found(self, spec: ModelSpec) -> CartdeckError:
-        said = spec.canonical if isinstance(spec, PypiSpec) else "that model"
-        if isinstance(spec, HubSpec):
-            said = f"hf:{spec.repository}" + (f"@{spec.revision}" if spec.revision else "")
+        said, scheme = "that model", ""
+        match spec:
+            case PypiSpec():
+                said, scheme = spec.canonical, "pypi:"
+            case HubSpec():
+                said, scheme = f"hf:{spec.repository}" + (f"@{spec.revision}" if spec.revision else ""), "hf:"
+            case LocalSpec():
+                said = spec.path
+            case PackageSpec():
+                pass
         known = [model.spec for model in self.models()]
-        near = near_names(said, known) or known[:5]
-        hint = near_sentence(near, otherwise=" Nothing is.")
+        near = near_names(said, (one for one in known if one.startswith(scheme)))
+        there = " `cartdeck models` lists what is." if known else " Nothing is."
+        hint = near_sentence(near, otherwise=there)
         return failure(
             Code.MODEL_NOT_FOUND, f"{said} is not kept here.{hint}", argument="model", details={"near": near}
         )
@@ -220,7 +228,7 @@ def _files_meant(snapshot: CachedSnapshot, spec: HubSpec) -> list[CachedFile]:
     return [file for group in named for file in group.files]
 
 
-def _not_kept(what: str) -> CartdeckError:
+def _not_ours(what: str) -> CartdeckError:
     return failure(
         Code.UNSUPPORTED,
         f"{what} is not in a cache of cartdeck, which keeps what came from a hub or a wheel. "

@@ -6,7 +6,7 @@ It does not know calls or sessions: it hands each step to the loop of an engine 
 import atexit
 import contextlib
 import importlib
-import importlib.util
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal
 
 from cartdeck.calls.call import Call
 from cartdeck.discovery import BrokenCartridge
 from cartdeck.engine import Engine
 from cartdeck.events import Event, Result
+from cartdeck.loop_thread import LoopThread
 from cartdeck.settings import Settings
 from cartdeck.stats import EngineStats
 from cartdeck.status import CapEntry, CartridgeStatus
@@ -81,14 +82,16 @@ class BlockingEngine:
         self._exits = ExitStack()
         self._portal: BlockingPortal | None = None
         self._is_taking = False
+        self._pid = os.getpid()
+        """Whose threads run it: a fork has the engine's memory and none of them."""
         self._gate = threading.RLock()  # held for no longer than a hand-over; a signal's handler may come in between
 
     def __enter__(self) -> Self:
         if self._portal is not None:
             raise RuntimeError("the engine is open already; make another with cartdeck.open()")
-        options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
+        self._pid = os.getpid()
         with ExitStack() as exits:
-            portal = exits.enter_context(start_blocking_portal("asyncio", options, name="cartdeck-engine"))
+            portal = exits.enter_context(LoopThread("cartdeck-engine"))
             exits.enter_context(portal.wrap_async_context_manager(self._engine))
             self._exits = exits.pop_all()
         self._portal = portal
@@ -100,6 +103,8 @@ class BlockingEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _OPEN.discard(self)
+        if self._pid != os.getpid():
+            return  # the engine goes on in the process that opened it
         with self._gate:  # what was handed over before has an answer; behind it the loop may be gone
             self._is_taking = False
             exits, self._exits = self._exits, ExitStack()
@@ -130,6 +135,9 @@ class BlockingEngine:
             raise
 
     def _hand_over(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        if self._pid != os.getpid():  # looked at first: who held the gate at the fork will never give it back
+            message = f"the engine was opened in process {self._pid}, and this is a fork of it: open one here"
+            raise failure(Code.ABORTED, message + ", or start the process with spawn")
         with self._gate:
             if self._portal is None or not self._is_taking:
                 raise failure(Code.ABORTED, "the engine is not open: use `with cartdeck.open() as engine`")

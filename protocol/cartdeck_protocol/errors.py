@@ -91,8 +91,12 @@ class Code(Enum):
     UNSAFE_FILENAME = (_INPUT, "Do not use this source: a file name in it leads outside its folder.")
     UNSAFE_WEIGHTS = (_INPUT, "Use weights in safetensors or GGUF form.")
     INSUFFICIENT_STORAGE = (_RESOURCE, "Free disk space; the message says how much is needed.")
+    NOT_WRITABLE = (
+        _ENVIRONMENT,
+        "Give this user the right to write there, or name another folder; the message says by which setting.",
+    )
     BAD_MODEL_FILE = (_INPUT, "Use a model file of the kind that the message names.")
-    MODEL_TRUNCATED = (_INPUT, "Fetch the model file again: its end is missing.")
+    MODEL_TRUNCATED = (_INPUT, "Its end is missing: copy it again, or `cartdeck rm` and `cartdeck pull` it.")
     MISSING_SHARD = (_INPUT, "Put all parts of the split model side by side.")
     UNSUPPORTED_ARCHITECTURE = (_INPUT, "Use a model of an architecture that the engine knows.")
     PROJECTOR_MISMATCH = (_INPUT, "Use the projector that belongs to this model.")

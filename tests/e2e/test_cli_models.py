@@ -161,7 +161,9 @@ def test_fit_only_fetches_nothing_and_judges_every_candidate(desk: Desk) -> None
     assert sent <= MIB + 1024, "one range of one header"
     rows = desk.run("pull", "hf:owner/name", "--fit-only", "--context-size", "512").stdout.splitlines()
     assert rows[0].split("\t")[:2] == ["m.Q4_K_M.gguf", "Q4_K_M"]
-    assert rows[-1].startswith("m.Q4_K_M.gguf: It fits")
+    assert rows[-1] == "Advised: m.Q4_K_M.gguf"
+    one = desk.run("pull", "hf:owner/name:Q8_0", "--fit-only").stdout
+    assert one.count("It fits") == 1
     assert desk.read("models") == {"models": []}
 
 
@@ -177,6 +179,9 @@ def test_what_cannot_be_fetched_is_an_error_with_its_exit_code(desk: Desk) -> No
 def test_rm_without_a_terminal_wants_yes_and_says_what_is_not_there(desk: Desk) -> None:
     assert "--yes" in desk.run("rm", "hf:owner/name", status=2).stderr
     assert "not kept here" in desk.run("rm", "hf:owner/name", "--yes", status=2).stderr
+    for command in (["rm", "nope", "--yes"], ["verify", "nope"]):
+        error = json.loads(desk.run(*command, "--json", status=2).stdout)["error"]
+        assert (error["code"], error["message"]) == ("MODEL_NOT_FOUND", "nope is not kept here. Nothing is.")
 
 
 def test_config_show_tells_what_is_in_force_and_never_the_token(desk: Desk) -> None:

@@ -141,6 +141,35 @@ def test_an_interrupt_cancels_the_call_and_nothing_else(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+FORKED = """
+import os, signal, sys
+import cartdeck
+signal.alarm(40)
+with cartdeck.open() as engine:
+    print(engine.run("echo", {"data": "before"}).text, flush=True)
+    child = os.fork()
+    if child == 0:
+        try:
+            engine.run("echo", {"data": "in the fork"})
+        except cartdeck.CartdeckError as error:
+            print(error.code_name, "this is a fork of it" in str(error), flush=True)
+        with cartdeck.open() as own:
+            print(own.run("echo", {"data": "its own"}).text, flush=True)
+    else:
+        assert os.waitpid(child, 0)[1] == 0
+        print(engine.run("echo", {"data": "after"}).text, flush=True)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_of_an_open_engine_is_told_so_and_its_parent_goes_on(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], check=False, capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == ["before", "ABORTED True", "its own", "after"], done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_needs_neither_pydantic_nor_anyio() -> None:
     program = "import sys, cartdeck; sys.exit(str({'pydantic', 'anyio', 'msgpack', 'asyncio'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=30)

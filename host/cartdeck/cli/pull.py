@@ -101,7 +101,7 @@ def shown_on(display: "Display") -> Any:
 
 
 def print_verdicts(record: dict[str, Any]) -> None:
-    """The candidates as rows, then the sentence on what to take."""
+    """The candidates as rows, each with its sentence; of several then which to take."""
     from cartdeck.cli.display import size_text
     from cartdeck.cli.listing import print_rows, print_text
 
@@ -118,4 +118,7 @@ def print_verdicts(record: dict[str, Any]) -> None:
         for one in record["candidates"]
     ]
     print_rows(["file", "type", "size", "memory", "for tokens", "fits", "why"], rows)
-    print_text(f"\n{record['sentence']}\n")
+    if len(rows) > 1:
+        advised = record["advised"]
+        taken = "None of them fits." if advised is None else f"Advised: {advised}"
+        print_text(f"\n{taken}\n")

