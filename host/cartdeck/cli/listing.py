@@ -24,7 +24,7 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_text(text: str) -> None:
-    StandardOutput().write(text.encode())
+    StandardOutput().write(text.encode(errors="surrogateescape"))  # a file's name may be no UTF-8
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> str:

@@ -4,6 +4,7 @@ It does not know where they are written, nor how the work went.
 """
 
 import json
+import re
 import shutil
 import textwrap
 from typing import Any, Final, cast
@@ -12,6 +13,7 @@ from cartdeck.cli.display import harmless
 from cartdeck.plain import plain
 from cartdeck_protocol.errors import CartdeckError, Code
 
+_LONE: Final = re.compile("[\ud800-\udfff]")
 LOG_KEYS: Final = ("log", "stderr")
 """Details that hold a cartridge's last lines: shown as lines below the paragraph."""
 WIDEST: Final = 100
@@ -50,7 +52,9 @@ def error_record(error: CartdeckError, status: int) -> dict[str, Any]:
 
 
 def json_line(value: Any) -> str:
-    return json.dumps(plain(value), ensure_ascii=False) + "\n"
+    """The value on one line, which UTF-8 can carry: a byte of a file's name that is no UTF-8 is `\\udcXX`, as JSON
+    writes such a half of a pair, and reads back as the same name in Python."""
+    return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(plain(value), ensure_ascii=False)) + "\n"
 
 
 def paragraph(text: str) -> str:

@@ -116,3 +116,10 @@ def test_a_terminal_that_says_it_has_no_columns_counts_as_80(monkeypatch: pytest
     monkeypatch.setattr(bar.os, "get_terminal_size", lambda _descriptor: os.terminal_size((0, 0)))
     assert bar.terminal_width() == 80
     assert bar.TextEnd().follow(b"text that must not be erased") == b""
+
+
+def test_a_file_s_name_that_is_no_utf8_is_a_line_that_reads_back_as_the_same_name() -> None:
+    name = os.fsdecode(b"b\xff\\udcff.txt")
+    line = json_line({"path": name})
+    assert line.encode().isascii()
+    assert json.loads(line)["path"] == name
