@@ -11,44 +11,29 @@ import argparse
 import asyncio
 import json
 import statistics
-import subprocess
+import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cartdeck import Data, Engine, Settings
+import llama_bench
+from gguf_peers import CAP, CONTEXT_SIZE, Library, LlamaBench, Round, Server, Stack
 
-CAP: Final = "cap:generate-text;gguf"
+from cartdeck import Data, Engine, Progress, Settings
+from cartdeck_protocol.errors import CartdeckError, Code
+
 PROMPT: Final = "Once upon a time, in a small village at the foot of a mountain, there lived"
 STORY: Final = "The old lighthouse keeper wrote a letter to his daughter about the storm of last night. " * 35
 """About 600 tokens of SmolLM2."""
 
-CONTEXT_SIZE: Final = 4096
 WORDS: Final[dict[str, Any]] = {"type": "array", "minItems": 200, "items": {"type": "string", "maxLength": 40}}
 LETTERS: Final = "root ::= [A-Za-z ,.;:'?!0-9\\n\"-]+"
-NO_END: Final = {"0": -100, "2": -100}
-"""The tokens that end a text of SmolLM2: every round has as many tokens."""
 
-
-@dataclass(slots=True)
-class Round:
-    """One text: its tokens, how long until the first piece of it, how long in all."""
-
-    tokens: int
-    first_s: float
-    total_s: float
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.tokens / self.total_s
-
-    @property
-    def s_per_token(self) -> float:
-        """Without the prompt."""
-        return (self.total_s - self.first_s) / max(1, self.tokens - 1)
+MOST_GROWTH: Final = 1.05
+"""What memory may come to, of what it was after the first quarter."""
 
 
 @dataclass(slots=True)
@@ -76,56 +61,14 @@ class Report:
             self.missed.append(figure)
 
 
-class Library:
-    """llama-cpp-python in this process, through its own streaming completion."""
-
-    def __init__(self, path: str) -> None:
-        from llama_cpp import Llama  # noqa: PLC0415 - heavy, and only for this peer
-
-        self._llama = Llama(path, n_ctx=CONTEXT_SIZE, n_threads=1, n_threads_batch=1, verbose=False)
-
-    def round(self, prompt: str, max_tokens: int) -> Round:
-        self._llama.reset()
-        started, first_s, tokens = time.perf_counter(), 0.0, 0
-        bias = {int(token): bias for token, bias in NO_END.items()}
-        stream: Iterator[Any] = self._llama.create_completion(
-            prompt, max_tokens=max_tokens, temperature=0.0, repeat_penalty=1.0, stream=True, logit_bias=bias
-        )
-        for chunk in stream:
-            first_s = first_s or time.perf_counter() - started
-            tokens += chunk["choices"][0]["finish_reason"] is None
-        return Round(max_tokens, first_s, time.perf_counter() - started)
-
-
-class Stack:
-    """The whole of cartdeck: engine, process, cartridge."""
-
-    def __init__(self, engine: Engine, model: str) -> None:
-        self.engine = engine
-        self.fixed = {"model": model, "temperature": 0, "context-size": CONTEXT_SIZE, "threads": 1}
-
-    async def round(self, prompt: str, max_tokens: int, **changes: Any) -> Round:
-        arguments = {**self.fixed, "prompt": prompt, "max-tokens": max_tokens, "logit-bias": NO_END}
-        arguments |= {name.replace("_", "-"): value for name, value in changes.items()}
-        started, first_s = time.perf_counter(), 0.0
-        async with self.engine.call(CAP, arguments) as call:
-            async for event in call:
-                if not first_s and isinstance(event, Data):
-                    first_s = time.perf_counter() - started
-            tokens = call.result.provenance["usage"]["completion_tokens"]
-        return Round(tokens, first_s, time.perf_counter() - started)
-
-
 @dataclass(slots=True)
 class Bench:
     report: Report
     stack: Stack
     library: Library
-    model: str
     path: str
     is_quick: bool
-    llama_bench: str | None = None
-    ours: dict[int, float] = field(default_factory=dict[int, float])
+    llama_bench: Path | None
 
     async def one_stream(self) -> None:
         """Tokens per second of one stream, beside the library: its cost per token grows with the text."""
@@ -138,22 +81,29 @@ class Bench:
                         ours.append(await self.stack.round(f"{number}. {PROMPT}", tokens))
                     else:
                         theirs.append(self.library.round(f"{number}. {PROMPT}", tokens))
-            self.ours[tokens] = statistics.median(one.tokens_per_s for one in ours)
-            self.report.say("cartdeck", f"tokens_per_s_{tokens}", self.ours[tokens], "tokens/s")
-            median = statistics.median(one.tokens_per_s for one in theirs)
-            self.report.say("llama-cpp-python", f"tokens_per_s_{tokens}", median, "tokens/s")
+            for peer, rounds in (("cartdeck", ours), ("llama-cpp-python", theirs)):
+                median = statistics.median(one.tokens_per_s for one in rounds)
+                self.report.say(peer, f"tokens_per_s_{tokens}", median, "tokens/s")
             ratios = [one.tokens_per_s / other.tokens_per_s for one, other in zip(ours, theirs, strict=True)]
             self.report.ratio(f"tokens_per_s_{tokens}", statistics.median(ratios), ">", bound)
 
     async def own_bench(self) -> None:
-        """Tokens per second of llama.cpp's own program, where its path is given."""
+        """Tokens per second after the prompt, beside llama.cpp's own program after a prompt as long, turn about; the
+        best of each, since it tells the machine's pace at its quietest."""
         if self.llama_bench is None:
+            print("llama-bench is not built: python benchmarks/llama_bench.py builds it once", file=sys.stderr)
             return
-        command = [self.llama_bench, "-m", self.path, "-t", "1", "-p", "0", "-n", "128", "-r", "3", "-o", "json"]
-        done = await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, text=True, timeout=300)
-        theirs = float(json.loads(done.stdout)[0]["avg_ts"])
-        self.report.say("llama-bench", "tokens_per_s_128", theirs, "tokens/s")
-        self.report.ratio("tokens_per_s_llama_bench", next(iter(self.ours.values())) / theirs, ">", 0.83)
+        program, tokens = LlamaBench(self.llama_bench, self.path), 96 if self.is_quick else 128
+        ours, theirs = list[float](), list[float]()
+        for number in range(3 if self.is_quick else 6):
+            one = await self.stack.round(f"{number}! {PROMPT}", tokens)
+            ours.append(1 / one.s_per_token)
+            theirs.append(await program.round(one.prompt_tokens, tokens))
+        self.report.say("cartdeck", f"decoded_per_s_{tokens}", max(ours), "tokens/s")
+        self.report.say("llama-bench", f"decoded_per_s_{tokens}", max(theirs), "tokens/s")
+        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        self.report.say("cartdeck", "llama_bench_median_of_rounds", statistics.median(ratios), "x")
+        self.report.ratio("decoded_per_s_llama_bench", max(ours) / max(theirs), ">", 0.83)
 
     async def seen_prefix(self) -> None:
         """The first token after a prefix seen before, beside one never seen."""
@@ -167,23 +117,47 @@ class Bench:
         self.report.ratio("first_token_seen_prefix", statistics.median(ratios), "<", 0.1)
 
     async def eight_streams(self) -> None:
-        """Eight streams at once beside one after the other, as a server with one lock around its model does it."""
-        tokens = 40 if self.is_quick else 64
-        prompts = [f"{PROMPT} {number} people:" for number in range(8)]
-        started, lasts = time.perf_counter(), list[float]()
-        for prompt in prompts:
-            before = time.perf_counter() - started
-            lasts.append(before + self.library.round(prompt, tokens).first_s)
-        one_by_one_s = time.perf_counter() - started
-        started = time.perf_counter()
+        """Eight streams at once, beside llama-cpp-python's server, whose lock lets one at the model, and beside the
+        library for one after the other."""
+        tokens, count = (32, 1) if self.is_quick else (64, 3)
+        server = Server(self.path)
+        try:
+            await asyncio.to_thread(server.start)
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            server = None
+        found: dict[str, list[tuple[float, float]]] = {}
+        for number in range(count):
+            prompts = [f"{number}. {PROMPT} {people} people:" for people in range(8)]
+            found.setdefault("cartdeck", []).append(await timed(self._together(prompts, tokens)))
+            found.setdefault("one-by-one", []).append(await timed(self._one_by_one(prompts, tokens)))
+            if server is not None:
+                rounds = asyncio.to_thread(server.rounds, prompts, tokens)
+                found.setdefault("llama-cpp-server", []).append(await timed(first_of_last(rounds)))
+        if server is not None:
+            await asyncio.to_thread(server.stop)
+        for peer, rounds in found.items():
+            self.report.say(peer, "eight_last_first_token_s", statistics.median(last for last, _ in rounds), "s")
+            per_s = statistics.median(8 * tokens / total for _, total in rounds)
+            self.report.say(peer, "eight_tokens_per_s", per_s, "tokens/s")
+        ours = found.pop("cartdeck")
+        for peer, theirs in found.items():
+            both = list(zip(ours, theirs, strict=True))
+            last = statistics.median(one[0] / other[0] for one, other in both)
+            self.report.ratio(f"eight_last_first_token_{peer}", last, "<", 0.4)
+            total = statistics.median(other[1] / one[1] for one, other in both)
+            self.report.ratio(f"eight_tokens_per_s_{peer}", total, ">", 1.0)
+
+    async def _together(self, prompts: list[str], tokens: int) -> float:
         rounds = await asyncio.gather(*(self.stack.round(prompt, tokens) for prompt in prompts))
-        together_s = time.perf_counter() - started
-        self.report.say("llama-cpp-python", "eight_last_first_token_s", max(lasts), "s")
-        self.report.say("cartdeck", "eight_last_first_token_s", max(one.first_s for one in rounds), "s")
-        self.report.say("llama-cpp-python", "eight_tokens_per_s", 8 * tokens / one_by_one_s, "tokens/s")
-        self.report.say("cartdeck", "eight_tokens_per_s", 8 * tokens / together_s, "tokens/s")
-        self.report.ratio("eight_last_first_token", max(one.first_s for one in rounds) / max(lasts), "<", 0.4)
-        self.report.ratio("eight_tokens_per_s", one_by_one_s / together_s, ">", 1.0)
+        return max(one.first_s for one in rounds)
+
+    async def _one_by_one(self, prompts: list[str], tokens: int) -> float:
+        started, last_s = time.perf_counter(), 0.0
+        for prompt in prompts:
+            before_s = time.perf_counter() - started
+            last_s = before_s + self.library.round(prompt, tokens).first_s
+        return last_s
 
     async def constrained(self) -> None:
         """A token under a schema or a grammar, beside a free one."""
@@ -220,25 +194,72 @@ class Bench:
         owner, model, _ = loaded[0]
         await asyncio.wrap_future(owner.start(model.close))
 
-    async def cycles(self) -> None:
-        """Loads and unloads, and texts given up: no crash, memory flat."""
-        loads, cancels = (4, 40) if self.is_quick else (200, 1000)
-        engine, fixed = self.stack.engine, self.stack.fixed
-        own_bytes = resident_bytes()
-        for _ in range(loads):
+    async def loads(self) -> None:
+        """Loads and unloads: each with a text of one token; the host's memory is flat, and no process stays."""
+        count, engine, sizes, pids = (8 if self.is_quick else 200), self.stack.engine, list[int](), set[int]()
+        for number in range(count):
             await self.stack.round(PROMPT, 1)
-            await engine.unload(CAP, fixed)
-        self.report.say("cartdeck", "host_growth_per_load_bytes", (resident_bytes() - own_bytes) / loads, "bytes")
+            pids.add(gguf_process(engine))
+            await engine.unload(CAP, self.stack.fixed)
+            if number in (count // 4, count - 1):
+                sizes.append(resident_bytes())
+        self.report.say("cartdeck", "loads", count, "loads")
+        self.report.say("cartdeck", "host_growth_per_load", (sizes[-1] - sizes[0]) / (count * 0.75), "bytes")
+        self.report.ratio("host_memory_after_loads", sizes[-1] / sizes[0], "<", MOST_GROWTH)
+        self.report.ratio("processes_left_after_loads", count_processes(pids), "<", 0)
+
+    async def cancels(self) -> None:
+        """Texts given up, every other one inside its prompt: no crash, memory flat, soon answered, usable at once."""
+        count, engine = (40 if self.is_quick else 1000), self.stack.engine
         await self.stack.round(PROMPT, 1)
-        sizes = list[int]()
-        for number in range(cancels):
-            async with engine.call(CAP, {**fixed, "prompt": f"{number} {PROMPT}", "max-tokens": 400}) as call:
-                async for event in call:
-                    if isinstance(event, Data) or number % 2:
-                        break
-            if number in (cancels // 4, cancels - 1):
-                sizes.append(resident_bytes(gguf_process(engine)))
-        self.report.ratio("memory_after_cancels", sizes[-1] / sizes[0], "<", 1.1)
+        process, sizes, took_s = gguf_process(engine), list[int](), {"prompt": list[float](), "tokens": list[float]()}
+        for number in range(count):
+            where = "prompt" if number % 2 else "tokens"
+            prompt = f"{number} {STORY if number % 2 else PROMPT}"
+            took_s[where].append(await self._cancel_in(where, prompt))
+            if number in (count // 4, count - 1):
+                sizes.append(resident_bytes(process))
+        whole = await self.stack.round(PROMPT, 8)
+        self.report.say("cartdeck", "cancels", count, "cancels")
+        for where, times in took_s.items():
+            median_s = statistics.median(times)
+            self.report.ratio(f"cancel_in_{where}_median_ms", median_s * 1000, "<", 100.0)
+            self.report.say("cartdeck", f"cancel_in_{where}_worst_ms", max(times) * 1000, "ms")
+        if self.is_quick:  # the prefixes that are kept come to their bound after some dozens
+            self.report.say("cartdeck", "memory_after_cancels", sizes[-1] / sizes[0], "x")
+        else:
+            self.report.ratio("memory_after_cancels", sizes[-1] / sizes[0], "<", MOST_GROWTH)
+        is_same = gguf_process(engine) == process and whole.tokens == 8
+        self.report.ratio("same_process_after_cancels", is_same, ">", 1)
+
+    async def _cancel_in(self, where: str, prompt: str) -> float:
+        """How long after its cancel a call was over: the cartridge said so."""
+        arguments = {**self.stack.fixed, "prompt": prompt, "max-tokens": 400}
+        async with self.stack.engine.call(CAP, arguments) as call:
+            async for event in call:
+                is_in_prompt = isinstance(event, Progress) and event.phase == "prompt" and event.work
+                if isinstance(event, Data) or (where == "prompt" and is_in_prompt):
+                    break
+            started = time.perf_counter()
+            call.cancel()
+            try:
+                async for _ in call:
+                    pass
+            except CartdeckError as error:
+                if error.code is not Code.CANCELLED:
+                    raise
+        return time.perf_counter() - started
+
+
+async def timed(work: Awaitable[float]) -> tuple[float, float]:
+    """What it gives, and how long it took."""
+    started = time.perf_counter()
+    found = await work
+    return found, time.perf_counter() - started
+
+
+async def first_of_last(rounds: Awaitable[list[Round]]) -> float:
+    return max(one.first_s for one in await rounds)
 
 
 async def delays_during(work: Callable[[], Awaitable[None]]) -> list[float]:
@@ -293,6 +314,11 @@ def gguf_process(engine: Engine) -> int:
     return next(session.process.pid for session in engine.pool.sessions if session.key.cartridge == "gguf")
 
 
+def count_processes(pids: set[int]) -> int:
+    """How many of them are there."""
+    return sum(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
 def resident_bytes(process: int | str = "self") -> int:
     return int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]) * 4096
 
@@ -313,11 +339,12 @@ async def measure(options: argparse.Namespace) -> list[str]:
         stack = Stack(engine, model)
         cold = await stack.round(PROMPT, 4)
         report.say("cartdeck", "cold_first_token_s", cold.first_s, "s")
-        bench = Bench(report, stack, Library(path), model, path, options.quick, options.llama_bench)
+        program = Path(options.llama_bench) if options.llama_bench else llama_bench.found()
+        bench = Bench(report, stack, Library(path), path, options.quick, program)
         figures: dict[str, Callable[[], Awaitable[None]]] = {
             "stream": bench.one_stream, "llama-bench": bench.own_bench, "prefix": bench.seen_prefix,
             "eight": bench.eight_streams, "constrained": bench.constrained, "loop": bench.loop_delay,
-            "cycles": bench.cycles,
+            "loads": bench.loads, "cancels": bench.cancels,
         }  # fmt: skip
         for name, figure in figures.items():
             if not options.only or name in options.only.split(","):
@@ -330,8 +357,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--model", help="another model than the default")
-    parser.add_argument("--llama-bench", help="the path of llama.cpp's own llama-bench, to compare with")
-    parser.add_argument("--only", help="stream, llama-bench, prefix, eight, constrained, loop, cycles")
+    parser.add_argument("--llama-bench", help="another llama-bench than the one that llama_bench.py built")
+    parser.add_argument("--only", help="stream, llama-bench, prefix, eight, constrained, loop, loads, cancels")
     missed = asyncio.run(measure(parser.parse_args()))
     if missed:
         raise SystemExit(f"missed: {', '.join(missed)}")
