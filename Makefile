@@ -75,6 +75,8 @@ bench: $(STAMPS)/bench-$(DEV_EXTRAS)
 	@$(BIN)/python benchmarks/bench_download.py $(ARGS)
 	$(STAGE) "plans, beside the same calls by hand"
 	@$(BIN)/python benchmarks/bench_plans.py $(ARGS)
+	$(STAGE) "the HTTP server, beside bare starlette and llama-cpp-python's own"
+	@$(BIN)/python benchmarks/bench_server.py $(ARGS)
 
 soak: setup-dev
 	$(STAGE) "the tests of faults, with the durations of real life"

@@ -1,10 +1,12 @@
 """Everything in README.md that can be run is run, and everything it names is there."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from cartdeck.cli.exit_codes import ExitCode
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+SERVER = "http://127.0.0.1:8080"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -37,6 +40,22 @@ def commands() -> Iterator[Command]:
         for part in text.removeprefix("$ ").split("\n$ "):
             line, _, printed = part.partition("\n")
             yield Command(line, printed)
+
+
+@contextmanager
+def serving(program: str) -> Iterator[str]:
+    """The program, and while it runs the server that it asks, at an address of the test's own."""
+    if SERVER not in program:
+        yield program
+        return
+    command = [str(Path(sys.executable).with_name("cartdeck")), "serve", "--port", "0", "--json", "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield program.replace(SERVER, json.loads(server.stdout.readline())["url"])
+        finally:
+            server.terminate()
+        assert server.wait(30) == 0
 
 
 SHOWN = [one for one in commands() if not one.line.startswith("make ")]
@@ -64,7 +83,8 @@ def test_a_command_of_the_readme_does_what_it_shows(command: Command, tmp_path: 
 @pytest.mark.timeout(330)
 @pytest.mark.parametrize("program", blocks("python"))
 def test_a_program_of_the_readme_runs(program: str, tmp_path: Path) -> None:
-    done = run([sys.executable, "-W", "error", "-P", "-c", program], tmp_path)
+    with serving(program) as asking:
+        done = run([sys.executable, "-W", "error", "-P", "-c", asking], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout
     assert done.stderr == ""
@@ -72,7 +92,7 @@ def test_a_program_of_the_readme_runs(program: str, tmp_path: Path) -> None:
 
 def test_the_readme_shows_commands_and_programs() -> None:
     assert len(SHOWN) >= 8
-    assert len(blocks("python")) == 3
+    assert len(blocks("python")) == 4
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake (demo|test|check|bench)\b", README))))
