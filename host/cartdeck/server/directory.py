@@ -62,6 +62,10 @@ class ServedModel:
     """Seconds since 1970: when it was defined."""
     is_listed: bool = True
     """Whether the directory lists it; False for one that a request named by its spec alone."""
+    most_tokens: int | None = None
+    """The most that one text may have; a request for more gets so many."""
+    stand_ins: tuple["ServedModel", ...] = ()
+    """Asked in this order when it cannot be loaded."""
 
     def cap(self, kind: Kind) -> str:
         """The cap that serves a request of that kind."""
@@ -69,7 +73,11 @@ class ServedModel:
 
     def arguments_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """A call's arguments: the model, its defaults, and what the request gives."""
-        return {"model": self.spec, **self.arguments, **given}
+        arguments = {"model": self.spec, **self.arguments, **given}
+        wanted = given.get("max-tokens")
+        if self.most_tokens is not None and isinstance(wanted, int) and wanted > self.most_tokens:
+            arguments["max-tokens"] = self.most_tokens
+        return arguments
 
 
 class ModelDirectory(Protocol):

@@ -3,6 +3,7 @@
 It does not know sessions: an engine's session may have ended since; what is told here is how the last request went.
 """
 
+import time
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ class ModelState:
     calls: int = 0
     has_answered: bool = False
     error: CartdeckError | None = None
+    used_s: float = 0.0
+    """When a call of it last began or ended, on the monotonic clock; 0 when it was unloaded since, or never used."""
 
     @property
     def name(self) -> str:
@@ -54,6 +57,7 @@ class ModelStates:
             if oldest is not None:
                 del self._states[oldest]
         state.calls += 1
+        state.used_s = time.monotonic()
         return state
 
     def names(self) -> list[str]:
@@ -63,13 +67,14 @@ class ModelStates:
 def settle(state: ModelState, error: CartdeckError | None, *, has_output: bool) -> None:
     """A call has ended: well, or with that error."""
     state.calls -= 1
+    state.used_s = time.monotonic()
     if error is None or has_output:
         state.has_answered, state.error = True, None
-    elif _is_about_loading(error):
+    elif is_about_loading(error):
         state.has_answered, state.error = False, from_wire(error.to_wire())
 
 
-def _is_about_loading(error: CartdeckError) -> bool:
+def is_about_loading(error: CartdeckError) -> bool:
     """Whether the model is at fault, or what it needs; not a request that asked for too much, nor a full queue."""
     if error.code in _SAYS_NOTHING:
         return False

@@ -50,6 +50,8 @@ class ServerOptions:
     """Further names in the Host header that a server on loopback answers to."""
     comment_s: float = 15.0
     """A stream that has nothing to say sends a comment so often, which keeps proxies awake."""
+    look_s: float = 1.0
+    """How often a catalog is looked at: whether it changed, and which models are to be held or may go."""
     grace_s: float = 10.0
     """How long open requests may go on after the server was asked to stop."""
     requests: int = 1024

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from cartdeck.events import Data, Event, Result
 from cartdeck.server.directory import Kind, ModelDirectory, ServedModel
 from cartdeck.server.fields import as_record
 from cartdeck.server.metrics import Metrics
-from cartdeck.server.model_state import ModelStates, settle
+from cartdeck.server.model_state import ModelStates, is_about_loading, settle
 from cartdeck.server.options import ServerOptions
 from cartdeck.server.pace import Departure, paced
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -42,11 +43,12 @@ class Service:
     def call(self, kind: Kind, model_name: str, arguments: Mapping[str, Any]) -> "Served":
         """A call of the model of that name. Raises MODEL_NOT_FOUND or UNSUPPORTED; nothing runs before it is used."""
         model = self.directory.find(model_name, kind)
-        return Served(self, model.cap(kind), model.arguments_with(arguments), model=model)
+        ways = [Way(one.cap(kind), one.arguments_with(arguments), one) for one in (model, *model.stand_ins)]
+        return Served(self, ways)
 
     def call_cap(self, cap: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> "Served":
         """A call of any cap, of no model in particular."""
-        return Served(self, cap, arguments, timeout_s=timeout_s)
+        return Served(self, [Way(cap, arguments)], timeout_s=timeout_s)
 
     def check_open(self) -> None:
         """Raises ABORTED while the server ends, QUEUE_FULL when it holds all the requests that it takes."""
@@ -57,32 +59,48 @@ class Service:
             raise failure(Code.QUEUE_FULL, message, details={"retry_after_s": 1.0})
 
 
-class Served:
-    """One call on behalf of a client: its events or its result, counted, with the model's state kept."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to answer a request: a cap and its arguments, of a model or of none in particular."""
 
-    def __init__(
-        self,
-        service: Service,
-        cap: str,
-        arguments: Mapping[str, Any],
-        *,
-        model: ServedModel | None = None,
-        timeout_s: float | None = None,
-    ) -> None:
+    cap: str
+    arguments: Mapping[str, Any]
+    model: ServedModel | None = None
+
+
+class Served:
+    """One call on behalf of a client: its events or its result, counted, with the model's state kept.
+
+    Of several ways the first is taken; a model that cannot be loaded makes way for the next, before anything came.
+    """
+
+    def __init__(self, service: Service, ways: Sequence[Way], *, timeout_s: float | None = None) -> None:
         limit_s = service.options.limits.call_s
         if limit_s is not None:
             timeout_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
         self._service = service
-        self._model = model
-        self._cap, self._arguments, self._timeout_s = cap, arguments, timeout_s
+        self._way, *self._others = ways
+        self._first = self._way
+        self._timeout_s = timeout_s
         self._call: Call | None = None
         self._asked_s = time.monotonic()
         self._has_output = False
 
+    @property
+    def _model(self) -> ServedModel | None:
+        return self._way.model
+
     def _open(self, keep_bytes: int) -> Call:
-        engine = self._service.engine
-        self._call = engine.call(self._cap, self._arguments, timeout_s=self._timeout_s, keep_bytes=keep_bytes)
+        way = self._way
+        self._call = self._service.engine.call(way.cap, way.arguments, timeout_s=self._timeout_s, keep_bytes=keep_bytes)
         return self._call
+
+    def _takes_next_way(self, error: CartdeckError) -> bool:
+        """Whether there is one, and the error is of a kind that another model may not have."""
+        if self._has_output or not self._others or not is_about_loading(error):
+            return False
+        self._way = self._others.pop(0)
+        return True
 
     def cancel(self, reason: str) -> None:
         """End the call, if it runs."""
@@ -93,11 +111,28 @@ class Served:
     def provenance(self) -> dict[str, Any]:
         """What the end said, once all events were taken."""
         assert self._call is not None
-        return self._call.result.provenance
+        return self._told(self._call.result.provenance)
+
+    def _told(self, provenance: dict[str, Any]) -> dict[str, Any]:
+        """The provenance, with the name of a model that stood in for the one asked for."""
+        if self._way is not self._first and self._first.model is not None and self._way.model is not None:
+            provenance["stood_in"] = {"for": self._first.model.name, "model": self._way.model.name}
+        return provenance
 
     async def batches(self) -> AsyncGenerator[list[Event]]:
         """The events as they come, several at a time; an empty list whenever nothing came for a while. Leaving it
         cancels the call. Raises the call's error."""
+        while True:
+            try:
+                async with aclosing(self._batches_of_way()) as batches:
+                    async for events in batches:
+                        yield events
+                return
+            except CartdeckError as error:
+                if not self._takes_next_way(error):
+                    raise
+
+    async def _batches_of_way(self) -> AsyncGenerator[list[Event]]:
         state = None if self._model is None else self._service.states.begin(self._model.name)
         error: CartdeckError | None = None
         is_whole = False
@@ -120,6 +155,14 @@ class Served:
 
     async def collect(self) -> Result:
         """The whole result. Raises the call's error."""
+        while True:
+            try:
+                return await self._collect_way()
+            except CartdeckError as error:
+                if not self._takes_next_way(error):
+                    raise
+
+    async def _collect_way(self) -> Result:
         state = None if self._model is None else self._service.states.begin(self._model.name)
         error: CartdeckError | None = failure(Code.CANCELLED, "the client went away")
         try:
@@ -132,7 +175,7 @@ class Served:
         finally:
             if state is not None:
                 settle(state, error, has_output=False)
-        self._count(result.provenance)
+        self._count(self._told(result.provenance))
         return result
 
     def _note_output(self) -> None:

@@ -151,12 +151,12 @@ def usage_of(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _origin(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`system_fingerprint`, which changes with whatever computes, and the seed that was used."""
+    """`system_fingerprint`, which changes with whatever computes, the seed that was used, and which model stood in."""
     first = as_record(provenances[0] if provenances else None)
     cartridge, engine = as_record(first.get("cartridge")), as_record(first.get("engine"))
     words = [cartridge.get("name"), cartridge.get("version"), engine.get("library"), engine.get("version")]
     said = {"system_fingerprint": "-".join(str(word) for word in words if word) or None}
-    return said if first.get("seed") is None else {**said, "seed": first["seed"]}
+    return said | {key: first[key] for key in ("seed", "stood_in") if first.get(key) is not None}
 
 
 def finish_reason(part: TextParts, *, has_calls: bool) -> str:
