@@ -1,9 +1,11 @@
-"""Owns `python -m cartdeck_sdk.manifest PACKAGE [--check]`: manifest.json from manifest.toml and the definitions.
+"""Owns `python -m cartdeck_sdk.manifest PACKAGE|FOLDER [--check]`: manifest.json from manifest.toml and
+definitions.
 
 It does not know handlers.
 """
 
 import sys
+from pathlib import Path
 
 from cartdeck_protocol.caps import build_manifest
 from cartdeck_protocol.errors import CartdeckError
@@ -11,8 +13,9 @@ from cartdeck_sdk.manifest_file import MANIFEST_NAME, package_folder
 
 
 def generate(package: str) -> bytes:
-    """The bytes that manifest.json must have. The package's own definition files win over the shared ones."""
-    folder = package_folder(package)
+    """The bytes that manifest.json must have. The package's own definition files win over the shared ones. A folder,
+    named by a path that has a slash or is `.`, does for one that is no package: a cartridge in another language."""
+    folder = source_folder(package)
 
     def read_own_definition(alias: str) -> str | None:
         own = folder / f"{alias}.toml"
@@ -21,14 +24,18 @@ def generate(package: str) -> bytes:
     return build_manifest((folder / "manifest.toml").read_text("utf-8"), read_own_definition).to_json()
 
 
+def source_folder(package: str) -> Path:
+    return Path(package) if "/" in package or package == "." else package_folder(package)
+
+
 def main() -> None:
     arguments = [one for one in sys.argv[1:] if one != "--check"]
     if len(arguments) != 1:
-        print("usage: python -m cartdeck_sdk.manifest PACKAGE [--check]", file=sys.stderr)
+        print("usage: python -m cartdeck_sdk.manifest PACKAGE|FOLDER [--check]", file=sys.stderr)
         raise SystemExit(2)
     package = arguments[0]
     try:
-        path, wanted = package_folder(package) / MANIFEST_NAME, generate(package)
+        path, wanted = source_folder(package) / MANIFEST_NAME, generate(package)
     except (CartdeckError, OSError, ValueError) as error:
         print(f"{package}: {error}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cartdeck.cartridge_file import read_cartridge_file
 from cartdeck.scaffold.cap_shape import shape_of
 from cartdeck.scaffold.new_cartridge import new_cartridge
 from cartdeck_protocol.caps import Manifest
 from cartdeck_protocol.errors import CartdeckError, Code
+from cartdeck_sdk.manifest import generate
 
 CAPS = [
     None,
@@ -43,6 +45,16 @@ def test_what_is_written_for_any_cap_is_whole(tmp_path: Path, cap: str | None) -
         check=False,
     )
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_what_is_written_in_node_is_whole(tmp_path: Path, cap: str | None) -> None:
+    folder = tmp_path / "made"
+    new_cartridge("some-thing", cap=cap, language="node", folder=folder)
+    assert "%%" not in "".join(path.read_text("utf-8") for path in folder.rglob("*") if path.is_file())
+    manifest = (folder / "manifest.json").read_bytes()
+    assert generate(str(folder)) == manifest
+    read_cartridge_file(folder / "cartridge.toml", (folder / "cartridge.toml").read_bytes())
 
 
 def test_a_cap_is_called_by_the_first_tag_that_stands_for_itself() -> None:

@@ -89,6 +89,22 @@ class CapShape:
             case _:
                 return "given" if self.takes is ValueKind.BYTES else f"{said}.encode()"
 
+    @property
+    def node_answer(self) -> str:
+        """The same as an expression of JavaScript, which may read `given.NAME`."""
+        given = f"given.{self.argument}" if self.argument.isidentifier() else f"given['{self.argument}']"
+        match self.gives:
+            case ValueKind.TEXT:
+                return f"String({given}).toUpperCase()" if self.argument else "'NOTHING'"
+            case ValueKind.JSON:
+                return f"JSON.stringify({_json_of(self.urn.output)})"
+            case ValueKind.INTEGER | ValueKind.NUMBER:
+                return "'1'"
+            case ValueKind.BOOLEAN:
+                return "'true'"
+            case _:
+                return given if self.takes is ValueKind.BYTES else "'nothing'"
+
 
 def shape_of(text: str, *, name: str) -> CapShape:
     """The shape of the cap that the URN `text` names, for a cartridge `name`. Raises BAD_ARGUMENT."""

@@ -38,11 +38,13 @@ def new_cartridge(name: str, *, cap: str | None, language: str, folder: Path) ->
         "sample": shape.sample.rstrip("\n"),
         "imports": "\nimport json\n" if shape.gives is ValueKind.JSON else "",
         "body": _python_body(shape),
+        "node_body": _node_body(shape),
         "call_arguments": f" --arg {shape.argument}={_shell_sample(shape)}" if shape.argument else "",
     }
     manifest = _manifest(shape, words)
     if language == "node":
-        return write_cartridge("node", folder, words, more={"manifest.json": manifest.to_json()})
+        own = {f"{shape.alias}.toml": shape.definition.encode(), "manifest.json": manifest.to_json()}
+        return write_cartridge("node", folder, words, more=own)
     package = words["package"]
     definition = {f"{package}/{shape.alias}.toml": shape.definition.encode()}
     more = {**definition, f"{package}/manifest.json": manifest.to_json()}
@@ -82,6 +84,13 @@ def _python_body(shape: CapShape) -> str:
         lines.append('output.log("info", f"got {given!r:.80}")' if shape.argument else 'output.log("info", "done")')
     if shape.gives is not None:
         lines.append(f"await output.write({shape.answer})")
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def _node_body(shape: CapShape) -> str:
+    lines = [] if shape.gives is None else [f"await call.write({shape.node_answer});"]
+    if shape.argument and "given." not in "".join(lines):
+        lines.insert(0, f"call.log('info', `got ${{given.{shape.argument}}}`);")
     return "\n".join(f"    {line}" for line in lines)
 
 
