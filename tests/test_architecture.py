@@ -29,7 +29,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cartdeck": frozenset({"cartdeck_protocol", "anyio", "msgpack", "platformdirs", "pydantic", "rich", "typer"}),
     "cartdeck_sdk": frozenset({"cartdeck_protocol", "anyio"}),
     "cartdeck_modelkit": frozenset(
-        {"cartdeck_protocol", "cartdeck_sdk", "anyio", "jinja2", "llguidance", "numpy", "PIL", "soundfile", "soxr"}
+        {"cartdeck_protocol", "cartdeck_sdk", "anyio", "av", "jinja2", "llguidance"}
+        | {"numpy", "PIL", "soundfile", "soxr"}
     ),
     "cartdeck_conformance": frozenset({"cartdeck_protocol", "anyio"}),
     "cartdeck_echo": frozenset({"cartdeck_protocol", "cartdeck_sdk", "anyio"}),
@@ -59,6 +60,7 @@ ALLOWED: dict[str, frozenset[str]] = {
             "torch",
             "transformers",
             "tokenizers",
+            "safetensors",
             "numpy",
             "silero_vad",
         }
@@ -80,6 +82,7 @@ HEAVY = frozenset(
         "PIL",
         "soundfile",
         "soxr",
+        "av",
     }
 )
 CARTRIDGES = ("cartdeck_echo", "cartdeck_models", "cartdeck_gguf", "cartdeck_torch")

@@ -44,8 +44,7 @@ def decode_audio(data: bytes, *, rate_hz: int, argument: str = "audio") -> Audio
         raise failure(Code.EMPTY_INPUT, "the audio has no bytes", argument=argument)
     refused = _named_container(data)
     if refused is not None:
-        known = "WAV, FLAC, Ogg, MP3, AIFF and CAF"
-        raise _bad(f"it is {refused}, which is not read here; convert it to one of {known}", argument)
+        return _read_container(data, refused, rate_hz, argument)
     _check_wav(data, argument)
     import soundfile  # noqa: PLC0415 - only when there is audio  # pyright: ignore[reportMissingTypeStubs]  # none
 
@@ -58,6 +57,21 @@ def decode_audio(data: bytes, *, rate_hz: int, argument: str = "audio") -> Audio
         start = data[:12].hex(" ")
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")  # without the object that was opened
         raise _bad(f"it cannot be read ({reason}; its bytes begin with {start})", argument) from None
+
+
+def _read_container(data: bytes, name: str, rate_hz: int, argument: str) -> Audio:
+    from cartdeck_modelkit.av_audio import ContainerSound  # noqa: PLC0415 - seldom needed
+
+    try:
+        sound = ContainerSound(data)
+    except ImportError:
+        known = "WAV, FLAC, Ogg, MP3, AIFF and CAF"
+        message = f"it is {name}, which is read where PyAV is installed (pip install 'cartdeck[av]'); or convert it to"
+        raise _bad(f"{message} one of {known}", argument) from None
+    try:
+        return _read(sound, rate_hz, argument)
+    finally:
+        sound.close()
 
 
 def _read(file: Any, rate_hz: int, argument: str) -> Audio:

@@ -1,6 +1,7 @@
 """Audio of any rate and number of channels becomes samples at one rate; what cannot be read is named."""
 
 import io
+import sys
 from typing import Any
 
 import pytest
@@ -62,11 +63,47 @@ def test_the_usual_containers_are_read(kind: str) -> None:
         (b"\xff\xf1\x50\x80", "AAC"),
     ],
 )
-def test_containers_that_are_not_read_are_refused_by_name(data: bytes, name: str) -> None:
+def test_containers_that_are_not_read_are_refused_by_name(
+    data: bytes, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)  # as where PyAV is not installed
     error = error_of(data + b"\0" * 100)
     assert error.code is Code.BAD_AUDIO
     assert name in error.message
-    assert "convert it" in error.message
+    assert "cartdeck[av]" in error.message
+
+
+def in_container(form: str, codec: str, *, length_s: float = 2.0, sound: bool = True) -> bytes:
+    """A tone of 440 Hz, two channels at 48 kHz."""
+    av = pytest.importorskip("av")
+    file = io.BytesIO()
+    with av.open(file, "w", format=form) as container:
+        stream = container.add_stream(codec, rate=48_000, layout="stereo") if sound else container.add_stream("mpeg4")
+        if sound:
+            wave = tone(440, rate_hz=48_000, seconds=length_s, channels=2).T
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(wave), format="fltp", layout="stereo")
+            frame.sample_rate = 48_000
+            container.mux(stream.encode(frame))
+        else:
+            stream.width = stream.height = 32
+            container.mux(stream.encode(av.VideoFrame(32, 32, "yuv420p")))
+        container.mux(stream.encode(None))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("form", "codec"), [("ipod", "aac"), ("mp4", "aac"), ("webm", "libopus"), ("adts", "aac")])
+def test_containers_are_read_where_their_library_is_there(form: str, codec: str) -> None:
+    audio = decode_audio(in_container(form, codec), rate_hz=16_000)
+    assert (audio.source_rate_hz, audio.source_channels) == (48_000, 2)
+    assert audio.duration_s == pytest.approx(2.0, abs=0.1)
+    assert strongest_hz(audio) == pytest.approx(440, rel=0.01)
+
+
+def test_a_container_without_sound_or_cut_off_says_so() -> None:
+    assert "no sound" in error_of(in_container("mp4", "aac", sound=False)).message
+    whole = in_container("matroska", "libopus", length_s=8)
+    for data in (whole[: len(whole) // 2], in_container("mp4", "aac")[:4000]):
+        assert error_of(data).code is Code.BAD_AUDIO
 
 
 def test_no_bytes_and_no_samples_are_empty() -> None:
