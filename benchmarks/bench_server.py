@@ -15,7 +15,6 @@ import json
 import os
 import resource
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from bench_plans import Figures
 
 import cartdeck
 
@@ -54,33 +55,6 @@ async def echo(request):
 app = Starlette(routes=[Route("/caps/call", echo, methods=["POST"])])
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="error", access_log=False)
 """
-
-
-class Figures:
-    """Values by peer and figure, over the rounds."""
-
-    def __init__(self) -> None:
-        self._values: dict[tuple[str, str], list[float]] = {}
-        self._units: dict[tuple[str, str], str] = {}
-
-    def add(self, peer: str, figure: str, value: float, unit: str) -> None:
-        self._values.setdefault((peer, figure), []).append(value)
-        self._units[peer, figure] = unit
-
-    def lines(self) -> Iterator[dict[str, Any]]:
-        for (peer, figure), values in self._values.items():
-            line: dict[str, Any] = {
-                "peer": peer,
-                "figure": figure,
-                "value": round(statistics.median(values), 4),
-                "unit": self._units[peer, figure],
-                "min": round(min(values), 4),
-                "max": round(max(values), 4),
-            }
-            if figure in MUST:
-                sense, bound = MUST[figure]
-                line |= {"best": min(values) if sense[0] == "<" else max(values), "must": f"{sense} {bound:g}"}
-            yield line
 
 
 @dataclass(slots=True)
@@ -325,7 +299,7 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 4 * IDLE_CLIENTS:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * IDLE_CLIENTS), hard))
-    figures = Figures()
+    figures = Figures(MUST)
     asyncio.run(measure(figures, options))
     for line in figures.lines():
         if options.json:
