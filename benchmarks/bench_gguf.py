@@ -71,8 +71,8 @@ class Bench:
     llama_bench: Path | None
 
     async def one_stream(self) -> None:
-        """Tokens per second of one stream, beside the library: its cost per token grows with the text. The best of each:
-        other work of the machine meets two processes more than one."""
+        """Tokens per second of one stream, beside the library: its cost per token grows with the text. The best of
+        each: other work of the machine meets two processes more than one."""
         bounds = {96: 0.97} if self.is_quick else {128: 0.97, 512: 1.05}
         for tokens, bound in bounds.items():
             ours, theirs = list[Round](), list[Round]()
