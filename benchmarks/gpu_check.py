@@ -1,7 +1,7 @@
 # ruff: noqa: PLC0415, PLR0915 - torch is imported after the environment is set; the checks share two workers
 """Checks of the torch cartridge's engine on a GPU, from the source tree, on models made here: nothing is fetched.
 
-    python benchmarks/gpu_check.py [--json]        (under 5 minutes; torch, transformers, numpy and msgpack are needed)
+    python benchmarks/gpu_check.py [--json] [--dry]     (under 5 minutes; torch, transformers, numpy, msgpack)
 
 One line per check, {"check", "is_met", "found"}; the exit code is 1 where one is not met, 2 without a GPU. The last
 check loses the device on purpose, which this process survives as a cartridge does: drain-only.
@@ -20,6 +20,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / folder) for folder in ("protocol", "cartridges")]
 LIMIT_S = 120.0
+IMAGE_TOKEN = 255
+TEMPLATE = "{% for m in messages %}{{ m['content'] if m['content'] is string else '' }}{% endfor %}"
 
 
 class Checks:
@@ -53,18 +55,41 @@ def make_models(folder: Path) -> dict[str, Path]:
     llama = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**shapes, num_key_value_heads=2, eos_token_id=None, bos_token_id=None)
     )
-    found = {"bert": folder / "bert", "llama": folder / "llama"}
-    for name, model in (("bert", bert), ("llama", llama)):
+    tower = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    llava = transformers.LlavaForConditionalGeneration(
+        transformers.LlavaConfig(
+            text_config=llama.config,
+            vision_config=transformers.CLIPVisionConfig(**tower, image_size=32, patch_size=8, projection_dim=32),
+            image_token_id=IMAGE_TOKEN,
+        )
+    )
+    found = {name: folder / name for name in ("bert", "llama", "llava")}
+    for name, model in (("bert", bert), ("llama", llama), ("llava", llava)):
         found[name].mkdir()
         model.save_pretrained(found[name])
         tokenizer = Tokenizer(models.BPE(vocab={chr(code): code for code in range(256)}, merges=[]))
         tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
         tokenizer.decoder = decoders.Fuse()
         tokenizer.save(str(found[name] / "tokenizer.json"))
+        if name == "llava":
+            write_processor(found[name], tokenizer)
     return found
 
 
-def check_all(checks: Checks, models: dict[str, Path]) -> None:
+def write_processor(folder: Path, tokenizer: Any) -> None:
+    """How images are prepared; their mark is one letter, which stands for itself."""
+    import transformers
+
+    mark = chr(IMAGE_TOKEN)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, extra_special_tokens={"image_token": mark})
+    pixels = transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    transformers.LlavaProcessor(
+        image_processor=pixels, tokenizer=fast, patch_size=8, vision_feature_select_strategy="default",
+        image_token=mark, num_additional_image_tokens=1,
+    ).save_pretrained(folder)  # fmt: skip
+
+
+def check_all(checks: Checks, models: dict[str, Path], *, is_dry: bool, threads: int) -> None:
     import torch
 
     from cartdeck_torch.engine.models import open_model
@@ -73,8 +98,8 @@ def check_all(checks: Checks, models: dict[str, Path]) -> None:
     from cartdeck_torch.settings import LoadSettings
     from cartdeck_torch.worker import DeviceWorker
 
-    def worker_on(*, use_gpu: bool) -> DeviceWorker:
-        return DeviceWorker(lambda: open_device(use_gpu=use_gpu, threads=4))
+    def worker_on(name: str) -> DeviceWorker:
+        return DeviceWorker(lambda: open_device(name, threads=threads))
 
     def load(worker: DeviceWorker, name: str, **settings: Any) -> Any:
         folder = read_folder(models[name])
@@ -84,8 +109,10 @@ def check_all(checks: Checks, models: dict[str, Path]) -> None:
 
         return worker.load(make, name).result(LIMIT_S)
 
-    gpu, cpu = worker_on(use_gpu=True), worker_on(use_gpu=False)
-    checks.run("the device is a GPU", lambda: (describe_devices()[-1]["name"].startswith("cuda"), describe_devices()))
+    gpu, cpu = worker_on("cpu" if is_dry else "cuda:0"), worker_on("cpu")
+    if not is_dry:
+        devices = describe_devices()
+        checks.run("the device is a GPU", lambda: (devices[-1]["name"].startswith("cuda"), devices))
 
     def memory_returns() -> tuple[bool, Any]:
         before = gpu.memory().result(LIMIT_S).free_bytes
@@ -95,7 +122,8 @@ def check_all(checks: Checks, models: dict[str, Path]) -> None:
         after = gpu.memory().result(LIMIT_S).free_bytes
         return during < before and before - after < 64 * 2**20, {"before": before, "during": during, "after": after}
 
-    checks.run("a dropped model's memory goes back to the device", memory_returns)
+    if not is_dry:
+        checks.run("a dropped model's memory goes back to the device", memory_returns)
 
     def vectors_agree() -> tuple[bool, Any]:
         import numpy as np
@@ -111,13 +139,23 @@ def check_all(checks: Checks, models: dict[str, Path]) -> None:
 
     checks.run("vectors are those of the CPU", vectors_agree)
 
-    def text_of(worker: DeviceWorker, handle: Any, **changes: Any) -> str:
+    def generation_of(prompt: str, *, sees: bool = False, **changes: Any) -> Any:
+        from cartdeck_modelkit.dialogue.messages import Dialogue
+        from cartdeck_modelkit.image import RgbImage
         from cartdeck_modelkit.sampling import SamplingSettings
-        from cartdeck_torch.generation import Generation
+        from cartdeck_torch.generation import Generation, Question
 
         plain: dict[str, Any] = {"max_tokens": 40, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
         settings = SamplingSettings(**{**plain, "repeat_penalty": 1.0, "seed": 1, **changes})
-        generation = Generation("hello there", settings.max_tokens, settings=settings)
+        question = None
+        if sees:
+            pixels = bytes(value for row in range(32) for column in range(32) for value in (row * 7, column * 7, 99))
+            dialogue = Dialogue([{"role": "user", "content": "[image]what?"}], marker="[image]")
+            question = Question(dialogue, template=TEMPLATE, pictures=[RgbImage(32, 32, pixels)])
+        return Generation(prompt, settings.max_tokens, settings=settings, question=question)
+
+    def text_of(worker: DeviceWorker, handle: Any, **changes: Any) -> str:
+        generation = generation_of("hello there", **changes)
 
         async def run() -> str:
             job = worker.submit(handle, lambda model, job: model.generate(generation, job))
@@ -131,12 +169,56 @@ def check_all(checks: Checks, models: dict[str, Path]) -> None:
 
     checks.run("a greedy text in float32 is that of the CPU", texts_agree)
 
+    def static_agrees() -> tuple[bool, Any]:
+        handles = [load(gpu, "llama", dtype="float32", kv_cache=kind) for kind in ("dynamic", "static")]
+        texts = [text_of(gpu, handle) for handle in handles]
+        again = text_of(gpu, handles[1])
+        gpu.clear(handles[1]).result(LIMIT_S)
+        return texts[0] == texts[1] == again == text_of(gpu, handles[1]), texts
+
+    checks.run("a static cache gives the text of a growing one, used again and made anew", static_agrees)
+
+    def several_texts() -> tuple[bool, Any]:
+        handle = load(gpu, "llama", dtype="float32")
+        alone = [text_of(gpu, handle, temperature=1.5, seed=seed) for seed in (3, 4)]
+        return text_of(gpu, handle, temperature=1.5, seed=3, texts=2, top_logprobs=3, logprobs=True) == alone[0], alone
+
+    checks.run("the first of several texts is the one of its seed", several_texts)
+
+    def images_agree() -> tuple[bool, Any]:
+        texts = [text_of(worker, load(worker, "llava", dtype="float32"), sees=True) for worker in (gpu, cpu)]
+        return texts[0] == texts[1], texts
+
+    checks.run("a greedy text about an image in float32 is that of the CPU", images_agree)
+
+    def stops_early() -> tuple[bool, Any]:
+        handle = load(gpu, "llama", dtype="float32")
+        made = generation_of("x" * 4000, max_tokens=50)
+
+        async def run() -> float:
+            job = gpu.submit(handle, lambda model, job: model.generate(made, job))
+            async with asyncio.timeout(LIMIT_S):
+                while made.prompt_done < 512:  # noqa: ASYNC110 - a count of another thread's
+                    await asyncio.sleep(0)
+            started = time.perf_counter()
+            job.stop.set()
+            await asyncio.gather(asyncio.wrap_future(job.outcome), return_exceptions=True)
+            return time.perf_counter() - started
+
+        took_s = asyncio.run(run())
+        return took_s < (10 if is_dry else 0.1), took_s
+
+    checks.run("a cancel inside a prompt acts in under 100 ms", stops_early)
+
     def seed_repeats() -> tuple[bool, Any]:
         handle = load(gpu, "llama", dtype="bfloat16")
         first, second = (text_of(gpu, handle, temperature=1.5, seed=7) for _ in range(2))
         return first == second, first
 
     checks.run("a seed gives its text again", seed_repeats)
+
+    if is_dry:
+        return
 
     def runs_out() -> tuple[bool, Any]:
         total = gpu.memory().result(LIMIT_S).total_bytes
@@ -165,17 +247,18 @@ def check_all(checks: Checks, models: dict[str, Path]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Checks of the torch cartridge on a GPU.")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--dry", action="store_true", help="on the CPU, without what only a GPU can show")
     options = parser.parse_args()
     import torch
 
-    if not torch.cuda.is_available():
+    if not options.dry and not torch.cuda.is_available():
         print(
             json.dumps({"check": "a GPU is there", "is_met": False, "found": f"torch {torch.__version__} finds none"})
         )
         return 2
     checks = Checks(as_json=options.json)
     with tempfile.TemporaryDirectory() as place:
-        check_all(checks, make_models(Path(place)))
+        check_all(checks, make_models(Path(place)), is_dry=options.dry, threads=1 if options.dry else 4)
     return 0 if checks.are_met else 1
 
 
