@@ -35,7 +35,7 @@ class Format(StrEnum):
 
 
 def transcribe(
-    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO", help="Audio files: wav, flac, ogg, mp3, aiff.")],
+    audio: Annotated[list[Path], typer.Argument(metavar="AUDIO", help="Audio files: wav, flac, ogg, mp3, aiff, m4a.")],
     model: opt.Model = None,
     language: Annotated[
         str | None, typer.Option("--language", metavar="CODE", help="What is spoken (en, de); else it is found.")
