@@ -6,7 +6,7 @@ It does not know what a cartridge can do.
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_sdk import Request
 
-NO_EFFECT = "has no effect on this kind of model in this cartridge"
+NO_EFFECT = "has no effect on this kind of model in this cartridge; leave it out"
 
 
 def refuse_given(request: Request, *names: str, why: str = NO_EFFECT) -> None:
@@ -14,4 +14,4 @@ def refuse_given(request: Request, *names: str, why: str = NO_EFFECT) -> None:
     arguments = request.definition.arguments
     for name in names:
         if name in arguments and request.is_given(name) and request[name] != arguments[name].default:
-            raise failure(Code.UNSUPPORTED, f"{name} {why}; leave it out", argument=name)
+            raise failure(Code.UNSUPPORTED, f"{name} {why}", argument=name)
