@@ -276,9 +276,9 @@ async def chats(figures: Figures, folder: Path, *, rounds: int, is_quick: bool) 
         await chat(peer, 4)  # the load has figures of its own, in bench_gguf.py
         await chat(other, 4)
         for number in range(rounds):
-            turns = [1, 1, 1] if is_quick else [1]
+            turns = [1, 1] if is_quick else [1]
             for clients in [*turns, 8, 32]:
-                tokens = (64 if is_quick else 256) if clients == 1 else (20 if is_quick else 64)
+                tokens = (64 if is_quick else 256) if clients == 1 else (16 if is_quick else 64)
                 pair = [(peer, "cartdeck"), (other, "llama-cpp")]
                 found = {
                     name: await measure_chat(one, name, figures, tokens=tokens, clients=clients)
