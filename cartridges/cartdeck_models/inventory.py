@@ -5,7 +5,6 @@ It does not know how models come there, and changes nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ from cartdeck_models.hub.cached import CachedFile, CachedSnapshot, cached_reposi
 from cartdeck_models.hub.selection import files_named, matches, whole_groups
 from cartdeck_models.local import absolute_path, exists_locally
 from cartdeck_models.near_name import near_names, near_sentence
-from cartdeck_models.record import Record
+from cartdeck_models.record import Record, time_of
 from cartdeck_models.settings import Settings
 from cartdeck_models.spec import HubSpec, LocalSpec, ModelSpec, PackageSpec, PypiSpec
 from cartdeck_models.store import Store
+from cartdeck_models.unfinished import UnfinishedModel, unfinished_of
 from cartdeck_models.verified import Verified
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -59,8 +59,9 @@ class WheelModel:
             "path": str(self.path),
             "size_bytes": self.size_bytes,
             "files": files,
-            "last_used": time_text(self.used_s),
+            "last_used": time_of(self.used_s),
             "verified": self.record.verified,
+            "is_whole": True,
         }
 
 
@@ -104,12 +105,13 @@ class HubModel:
             "files": [
                 {"path": str(file.place), "size_bytes": file.size_bytes, "sha256": file.sha256} for file in self.files
             ],
-            "last_used": time_text(max(file.used_s for file in self.files)),
+            "last_used": time_of(max(file.used_s for file in self.files)),
             "verified": self.verified,
+            "is_whole": True,
         }
 
 
-KeptModel = WheelModel | HubModel
+KeptModel = WheelModel | HubModel | UnfinishedModel
 
 
 class Inventory:
@@ -122,7 +124,7 @@ class Inventory:
 
     def models(self) -> list[KeptModel]:
         """All of it, in the order of the specs."""
-        return sorted([*self._wheel_models(), *self._hub_models()], key=lambda model: model.spec)
+        return sorted([*self._wheel_models(), *self._hub_models(), *self._unfinished()], key=lambda model: model.spec)
 
     def find(self, spec: ModelSpec) -> list[KeptModel]:
         """What `spec` means, at least one. A repository without a revision means every commit that is here.
@@ -137,6 +139,8 @@ class Inventory:
                 return self.find(LocalSpec(spec.repository))
             case HubSpec():
                 found = self._find_in_hub(spec)
+                unfinished = None if found else unfinished_of(self.cache_dir, spec.repository)
+                found += [] if unfinished is None else [unfinished]
             case LocalSpec():
                 path = absolute_path(spec.path)
                 found = [model for model in self.models() if path == model.path or path in model.places]
@@ -165,6 +169,10 @@ class Inventory:
     def _hub_models(self) -> list[HubModel]:
         names = cached_repositories(self.cache_dir)
         return [self._hub_model(one, one.files) for name in names for one in cached_snapshots(self.cache_dir, name)]
+
+    def _unfinished(self) -> list[UnfinishedModel]:
+        found = [unfinished_of(self.cache_dir, name) for name in cached_repositories(self.cache_dir)]
+        return [one for one in found if one is not None]
 
     def _hub_model(self, snapshot: CachedSnapshot, files: Sequence[CachedFile]) -> HubModel:
         times = [
@@ -235,8 +243,3 @@ def _not_ours(what: str) -> CartdeckError:
         "`cartdeck models` lists what there is.",
         argument="model",
     )
-
-
-def time_text(seconds: float) -> str:
-    """A time as records write it: UTC, ISO 8601, to the second."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -58,8 +58,13 @@ def tree_digest(files: Iterable[StoredFile]) -> str:
 
 
 def now_text() -> str:
-    """Now, as records write it: UTC, ISO 8601, to the second."""
+    """Now, as records write it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def time_of(seconds: float) -> str:
+    """A time, in seconds since 1970, as records write it: UTC, ISO 8601, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def record_from_json(data: bytes) -> Record:

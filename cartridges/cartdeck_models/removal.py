@@ -17,6 +17,7 @@ from cartdeck_models.hub.cached import CachedFile, CachedSnapshot, cached_snapsh
 from cartdeck_models.inventory import HubModel, Inventory, KeptModel, WheelModel
 from cartdeck_models.lock import held_at_once
 from cartdeck_models.open_files import users_of
+from cartdeck_models.unfinished import UnfinishedModel
 from cartdeck_protocol.errors import Code, failure
 
 
@@ -30,7 +31,7 @@ def remove(inventory: Inventory, models: Sequence[KeptModel], *, is_dry: bool = 
     with contextlib.ExitStack() as stack:
         for model in models:
             stack.enter_context(_unlocked(inventory, model))
-        steps = [*_wheel_steps(inventory, models), *_hub_steps(inventory, models)]
+        steps = [*_wheel_steps(inventory, models), *_hub_steps(inventory, models), *_unfinished_steps(models)]
         if not is_dry:
             for step in steps:
                 step.take()
@@ -68,8 +69,11 @@ def _unlocked(inventory: Inventory, model: KeptModel) -> Generator[None]:
         with held_at_once(inventory.store.lock_path(model.key), what=model.spec):
             yield
         return
-    folder = inventory.cache_dir / ".locks" / repository_folder(inventory.cache_dir, model.snapshot.repository).name
-    if len(model.files) == len(model.snapshot.files):  # then what is being fetched may go too
+    repository = model.repository if isinstance(model, UnfinishedModel) else model.snapshot.repository
+    folder = inventory.cache_dir / ".locks" / repository_folder(inventory.cache_dir, repository).name
+    if isinstance(model, UnfinishedModel) or len(model.files) == len(
+        model.snapshot.files
+    ):  # then what is being fetched may go too
         paths = sorted(folder.glob("*.lock"))
     else:
         paths = sorted({folder / f"{file.content_id}.lock" for file in model.files})
@@ -108,6 +112,13 @@ def _hub_steps(inventory: Inventory, models: Sequence[KeptModel]) -> Iterator[_S
         else:
             size = sum(_own_size(path) for path in root.rglob("*"))
             yield _Step((root,), size, partial(_remove_repository, inventory, root, repository, files))
+
+
+def _unfinished_steps(models: Sequence[KeptModel]) -> Iterator[_Step]:
+    """Of a repository of which nothing is whole: all of it."""
+    for model in models:
+        if isinstance(model, UnfinishedModel):
+            yield _Step((model.folder,), model.size_bytes, partial(shutil.rmtree, model.folder))
 
 
 def _remove_files(inventory: Inventory, root: Path, models: Sequence[HubModel], freed: Sequence[CachedFile]) -> None:

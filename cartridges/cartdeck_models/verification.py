@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from cartdeck_models.hub.digest import digest_of
-from cartdeck_models.inventory import Inventory, KeptModel, WheelModel
+from cartdeck_models.inventory import HubModel, Inventory, KeptModel, WheelModel
 from cartdeck_models.record import now_text
 from cartdeck_models.task import Meter, Task
+from cartdeck_models.unfinished import UnfinishedModel
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk.keepalive import Report
 
@@ -47,12 +48,17 @@ class CheckedFile:
 def verify(inventory: Inventory, models: Sequence[KeptModel], task: Task, report: Report) -> dict[str, Any]:
     """Hash every file of `models`; the record that verify-model gives.
 
-    Raises HASH_MISMATCH, once all is hashed, with the files that are not what they must be; CANCELLED.
+    Raises DOWNLOAD_INTERRUPTED for a model that is not whole; HASH_MISMATCH, once all is hashed, with the files that
+    are not what they must be; CANCELLED.
     """
+    for model in models:
+        if isinstance(model, UnfinishedModel):
+            raise model.not_whole()
     gauge = _Gauge(sum(model.size_bytes for model in models), task, report)
     checked: list[CheckedFile] = []
     verified: list[str] = []
     for model in models:
+        assert not isinstance(model, UnfinishedModel), "refused above"
         files = _check(model, gauge)
         checked += files
         verified.append(_write_down(inventory, model, files))
@@ -95,7 +101,7 @@ class _Gauge:
         return self._task.is_cancelled
 
 
-def _check(model: KeptModel, gauge: _Gauge) -> list[CheckedFile]:
+def _check(model: WheelModel | HubModel, gauge: _Gauge) -> list[CheckedFile]:
     if isinstance(model, WheelModel):
         wanted = [(place, place, file.sha256) for place, file in zip(model.places, model.record.files, strict=True)]
     else:
@@ -121,7 +127,7 @@ def _check_file(place: Path, content: Path, expected: str | None, gauge: _Gauge)
     return CheckedFile(place, size, expected, digest.shown(as_sha256=not is_git))
 
 
-def _write_down(inventory: Inventory, model: KeptModel, files: Sequence[CheckedFile]) -> str:
+def _write_down(inventory: Inventory, model: WheelModel | HubModel, files: Sequence[CheckedFile]) -> str:
     """Keep the time where the files are what they must be; forget it where not."""
     now = now_text()
     if isinstance(model, WheelModel):

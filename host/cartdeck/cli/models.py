@@ -42,7 +42,7 @@ def models(as_json: AsJson = False, verbose: Verbose = False) -> None:
                 short_spec(one),
                 size_text(one["size_bytes"]),
                 day_text(one["last_used"]),
-                day_text(one["verified"]),
+                day_text(one["verified"]) if one["is_whole"] else "unfinished",
                 one["path"],
             ]
             for one in found
@@ -142,7 +142,7 @@ def removal_text(record: dict[str, Any]) -> str:
 
 def short_spec(record: dict[str, Any]) -> str:
     """The spec as a person would write it: a branch or tag, or the beginning of the commit. Each command takes it."""
-    if record["source"] != "hub":
+    if record["source"] != "hub" or not record["is_whole"]:
         return str(record["spec"])
     repository = str(record["spec"]).partition("@")[0]
     return f"{repository}@{(record['refs'] or [str(record['revision'])[:_SHORT_COMMIT]])[0]}"

@@ -315,6 +315,24 @@ def test_nothing_is_removed_while_it_is_being_fetched(caches: Caches) -> None:
     assert wheel.exists()
 
 
+def test_what_a_transfer_that_broke_off_has_left_is_listed_and_can_be_removed(caches: Caches) -> None:
+    part = caches.folder("o/half") / ".parts" / ("c" * 64) / "1" / "content"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 100_000)
+    caches.add_file("o/m", A, "m.gguf", b"hub model")
+    half, whole = caches.inventory.models()
+    assert [half.spec, whole.spec] == ["hf:o/half", f"hf:o/m@{A}"]
+    assert [one.to_plain()["is_whole"] for one in (half, whole)] == [False, True]
+    assert (half.size_bytes, half.to_plain()["files"]) == (100_000, [])
+    error = refused(lambda: caches.verify("hf:o/half"))
+    assert (error.code, "cartdeck rm hf:o/half" in error.message) == (Code.DOWNLOAD_INTERRUPTED, True)
+    for text in ("hf:o/half:m.gguf", "hf:o/half"):
+        assert [one.spec for one in caches.inventory.find(parse_spec(text))] == ["hf:o/half"]
+    assert caches.remove("hf:o/half")["freed_bytes"] == 100_000
+    assert not caches.folder("o/half").exists()
+    assert caches.specs() == [f"hf:o/m@{A}"]
+
+
 def test_a_dry_run_tells_the_same_and_removes_nothing(caches: Caches) -> None:
     place = caches.add_file("o/m", A, "m.gguf", b"shared")
     caches.add_file("o/m", A, "x.gguf", b"only here")
