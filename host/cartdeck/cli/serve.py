@@ -4,10 +4,12 @@ It does not know what is served.
 """
 
 import json
+import logging
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,6 +98,8 @@ class Words:
     def __init__(self, *, as_json: bool, is_quiet: bool) -> None:
         self._as_json = as_json
         self._is_quiet = is_quiet
+        if as_json:
+            logging.getLogger().addHandler(_JsonHandler(self._write))
 
     def listening(self, url: str) -> None:
         text = f"cartdeck serves {url}/v1\n"
@@ -125,6 +129,18 @@ class Words:
     def _write(self, record: dict[str, Any]) -> None:
         sys.stderr.write(json.dumps({"time": round(time.time(), 3), **record}, ensure_ascii=False) + "\n")
         sys.stderr.flush()
+
+
+class _JsonHandler(logging.Handler):
+    """Lines of the engine and of libraries, as objects among the others."""
+
+    def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._send = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        self._send({"event": "log", "level": record.levelname.lower(), "logger": record.name, "message": text})
 
 
 def _check_installed() -> None:
