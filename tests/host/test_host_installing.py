@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import hashlib
+import json
 import os
 import random
+import subprocess
 import sys
 import sysconfig
 import zipfile
@@ -127,6 +129,35 @@ def test_versions_stand_side_by_side_and_the_newest_or_the_one_asked_for_is_used
     assert environments() == []
     assert read_lock(folder).versions == {}
     assert not any(one.name == "shout" for one in discover(settings).cartridges)
+
+
+def test_the_commands_install_list_choose_and_remove(settings: Settings, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'cartridge_folders = ["{settings.cartridge_folders[0]}"]\n', "utf-8")
+
+    def command(*words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "cartdeck"), *words],
+            env={**os.environ, "CARTDECK_CONFIG": str(config)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        return done.stdout or done.stderr
+
+    assert command("install", "shout==1.9.0", "--isolated", "--with", "cartdeck").startswith("shout 1.9.0 in ")
+    found = {one["name"]: one for one in json.loads(command("cartridges", "--json"))["cartridges"]}
+    assert found["shout"]["version"] == "1.9.0"
+    assert found["shout"]["installed_hash"].startswith("sha256:")
+    command("cartridges", "use", "shout", "1.9.0")
+    assert read_lock(settings.cartridge_folders[0]).pinned == {"shout": "1.9.0"}
+    assert "is not there" in command("cartridges", "use", "shout", "2", status=2)
+    assert command("uninstall", "shout==1.9.0") == "shout 1.9.0 is gone\n"
+    assert environments() == []
+    assert "no shout" in command("uninstall", "shout", status=2)
+    assert "part of cartdeck itself" in command("uninstall", "echo", status=2)
 
 
 @pytest.mark.parametrize(
