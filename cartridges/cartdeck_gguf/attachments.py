@@ -18,7 +18,7 @@ from cartdeck_gguf.model_kind import ADAPTER, kind_of_other, not_wanted
 from cartdeck_gguf.projector import check_projector, find_projector
 from cartdeck_gguf.soundness import unsound
 from cartdeck_modelkit.gguf.header import Header, read_header
-from cartdeck_modelkit.phases import obtain_model
+from cartdeck_modelkit.phases import ObtainedModel, obtain_model
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk import Output, Request
 
@@ -83,9 +83,32 @@ def _read_adapter(entry: Any, index: int) -> tuple[str, float]:
     return spec, float(scale)
 
 
-async def obtain_attachments(request: Request, output: Output, wanted: Wanted, model: Header) -> Attachments:
+async def obtain_seeing_model(request: Request) -> ObtainedModel:
+    """The files of the request's model with its projector. Raises the peer's error, and `UNSUPPORTED` for a repository
+    that has no projector: before anything large of it is fetched."""
+    try:
+        return await obtain_model(request, request["model"], with_projector=True)
+    except CartdeckError as error:
+        if error.details.get("missing") != "projector":
+            raise
+        raise sees_nothing(request["model"], "its repository has none") from error
+
+
+def sees_nothing(name: str, why: str) -> CartdeckError:
+    """The error for a model that is shown an image and has no projector."""
+    return failure(
+        Code.UNSUPPORTED,
+        f"{name} sees no images: a vision projector (a GGUF file named mmproj…) is needed, none was named, and {why}; "
+        "name the one that belongs to this model with projector, or use a model that comes with one",
+        argument="projector",
+    )
+
+
+async def obtain_attachments(
+    request: Request, output: Output, wanted: Wanted, *, model: Header, came_with: ObtainedModel
+) -> Attachments:
     """The files of what is wanted, fetched and checked. Where no projector is named, for a cap that takes one, the one
-    beside the model, if it fits.
+    that came with the model or lies beside it, if it fits.
 
     Raises what obtaining raises, and what `check_adapter` and `check_projector` say of a file that was named.
     """
@@ -97,7 +120,7 @@ async def obtain_attachments(request: Request, output: Output, wanted: Wanted, m
         await asyncio.to_thread(check_projector, named, model)
     elif "projector" in request.definition.arguments:
         try:
-            named = await asyncio.to_thread(_find_fitting, model)
+            named = await asyncio.to_thread(_find_fitting, model, came_with)
         except CartdeckError as error:
             if request.alias == "describe-image":
                 raise
@@ -105,8 +128,9 @@ async def obtain_attachments(request: Request, output: Output, wanted: Wanted, m
     return Attachments(tuple(adapters), named)
 
 
-def _find_fitting(model: Header) -> Path | None:
-    path = find_projector(model.path)
+def _find_fitting(model: Header, came_with: ObtainedModel) -> Path | None:
+    fetched = [Path(file["path"]) for file in came_with.files if "mmproj" in Path(file["path"]).name.lower()]
+    path = fetched[0] if len(fetched) == 1 else find_projector(model.path)
     if path is not None:
         check_projector(path, model)
     return path

@@ -124,7 +124,13 @@ class Batcher:
         return self._apart if is_apart and self._apart is not None else self._shared
 
     def _new_lane(self, context: "Context") -> Lane:
-        return Lane(context, context_size=self._model.context_size, slice_tokens=self._model.slice_tokens)
+        model = self._model
+        return Lane(
+            context,
+            context_size=model.context_size,
+            slice_tokens=model.slice_tokens,
+            parked_bytes=model.parked_bytes,
+        )
 
     def _take_inbox(self) -> None:
         while self._inbox:

@@ -74,7 +74,7 @@ async def answer(
     question: Question | None = None
     generation: Generation | None = None
     try:
-        model = await instance.ready(request, output, provenance)
+        model = await instance.ready(request, output, provenance, sees_images=bool(dialogue.images))
         template: str | None = request["chat-template"]
         question = await ask(instance, model, dialogue, tool_use=tool_use, template=template)
         generation = Generation(question.prompt, settings, constraint=question.constraint)

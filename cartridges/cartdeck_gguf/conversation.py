@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cartdeck_gguf.attachments import sees_nothing
 from cartdeck_gguf.instance import Instance
 from cartdeck_gguf.loading import LoadedModel, import_engine
 from cartdeck_gguf.prompt import Prompt
@@ -46,12 +47,7 @@ async def ask(
     `BAD_IMAGE`; `UNSUPPORTED_SCHEMA` for tools that a text cannot be held to.
     """
     if dialogue.images and instance.projector is None:
-        raise failure(
-            Code.UNSUPPORTED,
-            f"{model.model.path.name} sees no images: no projector was named, and none lies beside it",
-            argument="projector",
-            phase="inference",
-        )
+        raise sees_nothing(model.model.path.name, "none lies beside it")
     known = await asyncio.to_thread(template_of, model, template, for_tools=bool(tool_use.callable))
     syntax = _syntax_for(known, model) if tool_use.callable else None
     if syntax is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from cartdeck_gguf.abort_flag import AbortFlag
 from cartdeck_gguf.info import count_tensor_types, main_tensor_type
 from cartdeck_gguf.loading import import_engine, native_log, own_context
+from cartdeck_gguf.memory_plan import LARGEST_UNFUSED_VECTORS
 from cartdeck_gguf.model_kind import check_is_model
 from cartdeck_gguf.native_log import Listener
 from cartdeck_gguf.pooling import Pooling
@@ -36,9 +37,6 @@ MOST_TEXTS: Final = 32
 """How many texts one batch has at most: each is a sequence of the context."""
 
 LONGEST_TEXT_TOKENS: Final = 32_768
-_LARGEST_UNFUSED: Final = 1024
-"""Above it the scores of all pairs of tokens take more memory than they are worth."""
-
 Vector: TypeAlias = "array.array[float]"
 
 _ABORTED: Final = 2
@@ -198,7 +196,7 @@ class Embedder:
         params.n_threads = params.n_threads_batch = self.threads
         params.embeddings = True
         params.pooling_type = int(pooling)
-        if capacity <= _LARGEST_UNFUSED:
+        if capacity <= LARGEST_UNFUSED_VECTORS:
             params.flash_attn_type = native.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._context = native.llama_init_from_model(self._model.handle, params)
         if not self._context:

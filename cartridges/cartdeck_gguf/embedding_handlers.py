@@ -23,14 +23,13 @@ from cartdeck_gguf.embedding import (
 )
 from cartdeck_gguf.embedding_batch import pack_by_length
 from cartdeck_gguf.instance import refuse_safetensors_arguments
+from cartdeck_gguf.memory_plan import vector_context_bytes
 from cartdeck_gguf.pooling import USABLE, Pooling, choose_pooling, own_pooling
 from cartdeck_gguf.serving import cartridge, instance, new_provenance, obtain, run_on
 from cartdeck_modelkit.gguf.header import Header
-from cartdeck_modelkit.gguf.memory import estimate_memory
 from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, run_load
 from cartdeck_modelkit.provenance import Provenance
-from cartdeck_modelkit.reservation import reserve_memory
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.progress import INFERENCE
 from cartdeck_sdk import Output, Request
@@ -73,13 +72,19 @@ class EmbedderOfProcess:
         provenance.settings = {"max_tokens": embedder.max_tokens, "threads": embedder.threads}
         return embedder
 
+    async def make_room(self, request: Request, header: Header, tokens: int) -> None:
+        """Memory for a context that computes so many tokens at once: it grows with the longest text, and stays."""
+        needed = vector_context_bytes(header, tokens)
+        if needed > instance.holdings.size_of("vector context"):
+            await instance.holdings.hold(request, "vector context", needed)
+
     async def _load(self, request: Request, output: Output, obtained: ObtainedModel) -> Embedder:
         headers = await asyncio.to_thread(check_embedder, obtained.path)
         weights = sum(tensor.size_bytes or 0 for header in headers for tensor in header.tensors)
         there = instance.in_memory(request["model"])
         if there is None:
-            estimate = estimate_memory(headers[0], BATCH_TOKENS, weights_bytes=weights)
-            await reserve_memory(request, estimate.total_bytes)
+            await instance.holdings.hold(request, "vector weights", weights)
+        await self.make_room(request, headers[0], BATCH_TOKENS)
         lines: list[tuple[str, str]] = []
 
         def load(report: LoadReport) -> Embedder:
@@ -144,6 +149,7 @@ class Embedding:
         pooling: Pooling,
         flag: AbortFlag,
     ) -> None:
+        self._request = request
         self._output = output
         self._provenance = provenance
         self._embedder = embedder
@@ -179,6 +185,7 @@ class Embedding:
         prepared = await run_on(kept.owner, lambda: self._prepare(texts))
         vectors: list[bytes] = [b""] * len(prepared)
         lengths = list(map(len, prepared))
+        await kept.make_room(self._request, self._embedder.header, max(BATCH_TOKENS, *lengths))
         for batch in pack_by_length(lengths, most_tokens=BATCH_TOKENS, most_texts=MOST_TEXTS):
             ids = [prepared[index] for index in batch]
             for index, vector in zip(batch, await run_on(kept.owner, lambda ids=ids: self._compute(ids)), strict=True):

@@ -11,7 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from cartdeck_gguf.attachments import Attachments, Wanted, apply_adapters, obtain_attachments, read_wanted
+from cartdeck_gguf.attachments import (
+    Attachments,
+    Wanted,
+    apply_adapters,
+    obtain_attachments,
+    obtain_seeing_model,
+    read_wanted,
+)
 from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.constraining import Constrainer
 from cartdeck_gguf.generation import Generation, LogLine, Piece
@@ -23,7 +30,7 @@ from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, obtain_model, run_load
 from cartdeck_modelkit.provenance import Provenance
 from cartdeck_modelkit.refusal import refuse_given
-from cartdeck_modelkit.reservation import reserve_memory
+from cartdeck_modelkit.reservation import Holdings
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk import Output, Request
 
@@ -43,10 +50,12 @@ class Instance:
         self._turn = asyncio.Lock()
         self._wanted: tuple[str, LoadSettings, Wanted] | None = None
         self._obtained: ObtainedModel | None = None
+        self._obtained_projector = False
         self._loaded: LoadedModel | None = None
         self._batcher: Batcher | None = None
         self._constrainer: Constrainer | None = None
         self._has_looked = False
+        self.holdings = Holdings()
         self.projector: Projector | None = None
         """The model's eyes, where a request that takes a projector named one or one lay beside the model."""
 
@@ -88,11 +97,14 @@ class Instance:
                 batcher.cancel(generation)
                 self.owner.wake()
 
-    async def ready(self, request: Request, output: Output, provenance: Provenance) -> LoadedModel:
-        """The loaded model that the request names; what is known of it goes into `provenance`.
+    async def ready(
+        self, request: Request, output: Output, provenance: Provenance, *, sees_images: bool = False
+    ) -> LoadedModel:
+        """The loaded model that the request names; what is known of it goes into `provenance`. `sees_images`: its
+        projector is wanted too, and obtained with it.
 
         Raises what obtaining and loading raise, and `UNSUPPORTED` for a model or settings other than this process
-        holds: the host starts another process for those.
+        holds: the host starts another process for those, and for a model that comes without a projector.
         """
         refuse_safetensors_arguments(request)
         settings = LoadSettings(
@@ -108,8 +120,11 @@ class Instance:
                     argument="model",
                 )
             self._wanted = wanted
-            await self._obtain(request, provenance)
-            return await self._load(request, output, provenance)
+            await self._obtain(request, provenance, with_projector=sees_images)
+            loaded = await self._load(request, output, provenance, sees_images=sees_images)
+            if "deterministic" in request.definition.arguments and request["deterministic"]:
+                await self._hold_apart(request, loaded)
+            return loaded
         finally:
             self._turn.release()
 
@@ -122,22 +137,37 @@ class Instance:
         async with keeping_alive(say):
             await self._turn.acquire()
 
-    async def _obtain(self, request: Request, provenance: Provenance) -> None:
-        if self._obtained is None:
+    async def _obtain(self, request: Request, provenance: Provenance, *, with_projector: bool) -> None:
+        assert self._wanted is not None
+        comes_with_it = with_projector and self.projector is None and self._wanted[2].projector is None
+        if self._obtained is None or (comes_with_it and not self._obtained_projector):
             self.owner.start(import_engine)  # takes a quarter of a second, which obtaining takes too; errors come later
-            self._obtained = await obtain_model(request, request["model"])
+            if comes_with_it:
+                self._obtained = await obtain_seeing_model(request)
+            else:
+                self._obtained = await obtain_model(request, request["model"])
+            self._obtained_projector = comes_with_it
             provenance.timing.obtain_s = self._obtained.obtain_s
         provenance.model.revision = self._obtained.revision
         provenance.model.sha256 = self._obtained.sha256
 
-    async def _load(self, request: Request, output: Output, provenance: Provenance) -> LoadedModel:
+    async def _hold_apart(self, request: Request, loaded: LoadedModel) -> None:
+        """Memory for the context of deterministic texts, which is made when the first of them is computed."""
+        if loaded.device == "cpu" and not self.holdings.size_of("apart"):
+            await self.holdings.hold(request, "apart", loaded.context_bytes + loaded.parked_bytes)
+
+    async def _load(
+        self, request: Request, output: Output, provenance: Provenance, *, sees_images: bool
+    ) -> LoadedModel:
         assert self._obtained is not None
         assert self._wanted is not None
         lines: list[tuple[str, str]] = []
-        if self._loaded is None or self._needs_eyes(request):
+        if self._loaded is None or self._needs_eyes(request, sees_images=sees_images):
             try:
                 headers = await asyncio.to_thread(check_model, self._obtained.path)
-                attachments = await obtain_attachments(request, output, self._wanted[2], headers[0])
+                attachments = await obtain_attachments(
+                    request, output, self._wanted[2], model=headers[0], came_with=self._obtained
+                )
                 settings = await self._reserve(request, headers, attachments)
                 started = time.monotonic()
                 load_model = partial(load, headers, settings, listener=lambda level, line: lines.append((level, line)))
@@ -153,7 +183,8 @@ class Instance:
                 self._obtained = None  # the file may have gone or been mended: the next request asks again
                 if isinstance(error, Exception):  # a load whose request gave up may go on, and holds what was granted
                     with suppress(CartdeckError):
-                        await reserve_memory(request, 0)
+                        for part in ("attachments", "prefixes", "model"):
+                            await self.holdings.hold(request, part, 0)
                 raise
             finally:
                 for level, line in lines:
@@ -166,18 +197,19 @@ class Instance:
         provenance.settings = {"context_size": loaded.context_size, "threads": loaded.threads}
         return loaded
 
-    def _needs_eyes(self, request: Request) -> bool:
-        """Whether a projector is to be looked for: once, and again for a cap that is nothing without one."""
+    def _needs_eyes(self, request: Request, *, sees_images: bool) -> bool:
+        """Whether a projector is to be looked for: once, and again for a request that is nothing without one."""
         takes_one = "projector" in request.definition.arguments and self.projector is None
-        return takes_one and (not self._has_looked or request.alias == "describe-image")
+        return takes_one and (not self._has_looked or sees_images)
 
     async def _reserve(self, request: Request, headers: list[Header], attachments: Attachments) -> LoadSettings:
         """The settings, with what the host granted memory for."""
         assert self._wanted is not None
-        settings = self._wanted[1]
+        settings, hold = self._wanted[1], self.holdings.hold
         if self._loaded is not None:
+            await hold(request, "attachments", attachments.size_bytes)
             return settings
-        there_is = await reserve_memory(request, 0)
+        there_is = await hold(request, "model", 0)
         if there_is is None or there_is.budget_bytes is None or there_is.free_bytes is None:
             return settings
         can_use_gpu = await asyncio.to_thread(self.owner.call, lambda: import_engine().can_use_gpu())
@@ -189,8 +221,10 @@ class Instance:
             free_bytes=there_is.free_bytes - beside,
             device_share=device_share(headers[0], settings.gpu_layers, can_use_gpu=can_use_gpu),
         )
-        await reserve_memory(request, plan.size_bytes + beside)
-        return replace(settings, context_limit=plan.context_limit)
+        await hold(request, "attachments", beside)
+        await hold(request, "model", plan.size_bytes)
+        await hold(request, "prefixes", plan.parked_bytes)
+        return replace(settings, context_limit=plan.context_limit, parked_bytes=plan.parked_bytes)
 
     def _load_once(
         self, request: Request, load_model: Callable[..., LoadedModel], attachments: Attachments, report: LoadReport

@@ -43,11 +43,11 @@ class Party:
 class Lane:
     """A context, the parties that wait for it, and those that have places in it."""
 
-    def __init__(self, context: "Context", *, context_size: int, slice_tokens: int) -> None:
+    def __init__(self, context: "Context", *, context_size: int, slice_tokens: int, parked_bytes: int) -> None:
         self.context = context
         self._size = context_size
         self._slice = slice_tokens
-        self._cache = PrefixCache(context, slice_tokens=slice_tokens)
+        self._cache = PrefixCache(context, slice_tokens=slice_tokens, parked_bytes=parked_bytes)
         self._free = list(range(context.sequences - 1, -1, -1))
         self._waiting: list[Party] = []
         self._seated: dict[Choice, Party] = {}

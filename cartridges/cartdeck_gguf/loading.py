@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cartdeck_gguf.info import count_tensor_types, main_tensor_type
 from cartdeck_gguf.model_kind import check_is_model, makes_vectors_only
 from cartdeck_gguf.native_log import Listener, NativeLog
+from cartdeck_gguf.prefix_cache import PARKED_BYTES
 from cartdeck_gguf.shards import read_model
 from cartdeck_gguf.soundness import check_sound
 from cartdeck_gguf.vocabulary import Vocabulary, check_vocabulary
@@ -54,6 +55,8 @@ class LoadSettings:
     gpu_layers: int = -1
     context_limit: int = 0
     """The largest context that the host granted memory for; 0 where it was not asked."""
+    parked_bytes: int = PARKED_BYTES
+    """What texts that are over may take of the memory, for each context."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class LoadedModel:
     dtype: str | None
     vocabulary: Vocabulary
     slice_tokens: int
+    parked_bytes: int
     engine_version: str
     new_sampler: Callable[[SamplingSettings, int, "Constraint | None"], "Sampler"]
     """Of a request's settings, a text's seed, and what it is held to."""
@@ -211,6 +215,7 @@ def load(
         device="gpu" if can_use_gpu and layers else "cpu",
         dtype=main_tensor_type(count_tensor_types(headers)),
         vocabulary=vocabulary,
+        parked_bytes=settings.parked_bytes,
         slice_tokens=GPU_SLICE_TOKENS if can_use_gpu and layers else CPU_SLICE_TOKENS,
         engine_version=engine.VERSION,
         new_context=partial(new_context, most_sequences=1),

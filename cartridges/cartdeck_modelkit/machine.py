@@ -35,6 +35,12 @@ def available_memory_bytes() -> int | None:
     return machine
 
 
+def resident_memory_bytes() -> int:
+    """The memory that this process has now; 0 where the system does not say."""
+    words = _words(Path("/proc/self/statm"))
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else 0
+
+
 def _reclaimable_bytes() -> int:
     """File pages that the control group counts as used and that the kernel gives back on demand."""
     try:

@@ -222,6 +222,7 @@ def _with_projector(spec: HubSpec, choice: Choice[F], files: Sequence[F]) -> Cho
             Code.FILE_NOT_FOUND,
             f"{spec.repository} lists no vision projector (a GGUF file named mmproj…) for {choice.main.path}.",
             argument="model",
+            details={"missing": "projector"},
         )
     files_with = choice.files if projector in choice.files else (*choice.files, projector)
     return Choice(files_with, choice.main, choice.folder, choice.quantization, projector)

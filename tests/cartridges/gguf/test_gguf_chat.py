@@ -80,11 +80,11 @@ def data_uri(data: bytes) -> dict[str, Any]:
 
 
 def test_a_dialogue_is_answered_by_the_models_own_template(ask: Callable[..., Any]) -> None:
-    answer = ask([BRIEF, user("What is 2+2?")])
-    assert answer.text == "Two and two equals four."
+    answer = ask([BRIEF, user("What is the capital of France?")])
+    assert answer.text == "The capital of France is Paris."
     assert answer.provenance["finish_reason"] == "stop"
     assert answer.provenance["usage"]["prompt_tokens"] == 27  # with one <|im_start|> at the beginning, not two
-    parts = ask([user([{"type": "text", "text": "What is "}, {"type": "text", "text": "2+2?"}])],
+    parts = ask([user([{"type": "text", "text": "What is the capital "}, {"type": "text", "text": "of France?"}])],
                 system=BRIEF["content"])  # fmt: skip
     assert parts.text == answer.text
 
@@ -145,9 +145,9 @@ def test_a_template_that_takes_tools_gets_them(ask: Callable[..., Any]) -> None:
 
 
 def test_a_model_may_answer_in_words_beside_tools(ask: Callable[..., Any]) -> None:
-    answer = ask([BRIEF, user("What is 2+2?")], tools=TOOLS, tool_choice='"none"')
-    assert answer.text == "Two and two equals four."
-    free = ask([BRIEF, user("What is 2+2?")], tools=TOOLS)
+    answer = ask([BRIEF, user("What is the capital of France?")], tools=TOOLS, tool_choice='"none"')
+    assert answer.text == "The capital of France is Paris."
+    free = ask([BRIEF, user("What is the capital of France?")], tools=TOOLS)
     assert free.text.strip() or free.items_of("events")
 
 
@@ -256,7 +256,7 @@ def test_a_model_without_eyes_says_so(engine: Any, real_model: Path, ask: Callab
     assert code_of(lambda: engine.run(DESCRIBE, arguments)) == (Code.UNSUPPORTED, "projector")
     content = [data_uri(shape("red_circle")), {"type": "text", "text": "What is it?"}]
     assert code_of(lambda: ask([user(content)])) == (Code.UNSUPPORTED, "projector")
-    assert ask([BRIEF, user("What is 2+2?")]).text == "Two and two equals four."
+    assert ask([BRIEF, user("What is the capital of France?")]).text == "The capital of France is Paris."
 
 
 def test_a_projector_that_does_not_fit_is_refused(engine: Any, write_gguf: WriteGguf, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What the host is asked for before a model is loaded, and what is loaded then."""
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from cartdeck import Engine
 from cartdeck.settings import parse_settings
 from cartdeck_gguf.loading import LoadSettings, check_model, choose_context
-from cartdeck_gguf.memory_plan import USEFUL_CONTEXT, device_share, plan_memory
+from cartdeck_gguf.memory_plan import USEFUL_CONTEXT, device_share, plan_memory, vector_context_bytes
+from cartdeck_gguf.prefix_cache import PARKED_BYTES
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.gguf.memory import estimate_memory
 from cartdeck_protocol.errors import CartdeckError, Code
 
-GB = 10**9
+MB, GB = 10**6, 10**9
 WriteGguf = Callable[..., Path]
 
 
@@ -72,23 +74,79 @@ def test_layers_on_a_device_take_none_of_the_machines_memory() -> None:
     assert (whole.size_bytes, whole.context_limit) == (0, 0)
 
 
+def test_what_is_parked_takes_a_part_of_what_a_model_leaves_free() -> None:
+    header = big_header()
+    settings = LoadSettings(context_size=4096, parked_bytes=GB)
+    plan = plan_memory([header], settings, budget_bytes=100 * GB, free_bytes=100 * GB)
+    assert plan.parked_bytes == GB
+    plan = plan_memory([header], settings, budget_bytes=100 * GB, free_bytes=plan.size_bytes + 400)
+    assert plan.parked_bytes == 100
+    assert plan_memory([header], settings, budget_bytes=GB, free_bytes=0).parked_bytes == 0
+
+
+def use_budget(budget_bytes: int, use: Callable[[Engine], Awaitable[None]]) -> None:
+    async def run() -> None:
+        settings = parse_settings({"memory": {"budget_bytes": budget_bytes}}, origin="test")
+        async with asyncio.timeout(60), Engine(settings) as engine:
+            await use(engine)
+
+    asyncio.run(run())
+
+
+def session_of(engine: Engine) -> Any:
+    (session,) = [one for one in engine.stats().sessions if one.key.cartridge == "gguf"]
+    return session
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 @pytest.mark.model
 def test_the_host_knows_what_a_loaded_model_takes_and_refuses_what_is_too_large(write_gguf: WriteGguf) -> None:
     path = write_gguf()
     arguments = {"model": str(path), "prompt": "hello", "max-tokens": 1, "threads": 1}
-    settings = parse_settings({"memory": {"budget_bytes": 20_000_000}}, origin="test")
 
-    async def use() -> None:
-        async with asyncio.timeout(60), Engine(settings) as engine:
-            result = await engine.run("cap:generate-text;gguf", arguments)
-            assert result.provenance["settings"]["context_size"] == 512
-            (session,) = [one for one in engine.stats().sessions if one.key.cartridge == "gguf"]
-            headers = check_model(path)
-            weights = sum(tensor.size_bytes or 0 for tensor in headers[0].tensors)
-            assert session.reserved_bytes == estimate_memory(headers[0], 512, weights_bytes=weights).total_bytes
-            with pytest.raises(CartdeckError) as caught:
-                await engine.run("cap:generate-text;gguf", {**arguments, "context-size": 1_000_000})
-            assert caught.value.code is Code.INSUFFICIENT_MEMORY
-            assert caught.value.details["need"] > caught.value.details["budget"] == 20_000_000
+    async def use(engine: Engine) -> None:
+        result = await engine.run("cap:generate-text;gguf", arguments)
+        assert result.provenance["settings"]["context_size"] == 512
+        headers = check_model(path)
+        weights = sum(tensor.size_bytes or 0 for tensor in headers[0].tensors)
+        texts = estimate_memory(headers[0], 512, weights_bytes=weights).total_bytes
+        first = session_of(engine).reserved_bytes
+        assert first > texts + 20 * MB  # with what is parked, and the process itself
+        await engine.run("cap:generate-text;gguf", {**arguments, "deterministic": True})
+        assert session_of(engine).reserved_bytes - first > texts - weights  # a context of the same size, apart
+        with pytest.raises(CartdeckError) as caught:
+            await engine.run("cap:generate-text;gguf", {**arguments, "context-size": 1_000_000})
+        assert caught.value.code is Code.INSUFFICIENT_MEMORY
+        assert caught.value.details["need"] > caught.value.details["budget"] == 400 * MB
 
-    asyncio.run(use())
+    use_budget(400 * MB, use)
+
+
+@pytest.mark.model
+def test_what_was_asked_for_is_about_what_a_real_model_holds(real_model: Path) -> None:
+    arguments = {"model": str(real_model), "prompt": "hello " * 1000, "max-tokens": 4, "threads": 1}
+
+    async def use(engine: Engine) -> None:
+        await engine.run("cap:generate-text;gguf", {**arguments, "context-size": 2048})
+        session = session_of(engine)
+        assert 0.6 < resident_bytes(session.pid) / (session.reserved_bytes - PARKED_BYTES) < 1.05
+
+    use_budget(8 * GB, use)
+
+
+@pytest.mark.model
+def test_a_longer_text_to_embed_asks_for_more(write_gguf: WriteGguf) -> None:
+    path = write_gguf(**{"llama.context_length": 2048})
+
+    async def use(engine: Engine) -> None:
+        await engine.run("cap:embed-text;gguf", {"model": str(path), "texts": ["short"], "threads": 1})
+        first = session_of(engine).reserved_bytes
+        await engine.run("cap:embed-text;gguf", {"model": str(path), "texts": ["a" * 1500], "threads": 1})
+        header = check_model(path)[0]
+        grown = vector_context_bytes(header, 1501) - vector_context_bytes(header, 512)
+        assert session_of(engine).reserved_bytes - first == pytest.approx(grown, rel=0.1)
+
+    use_budget(8 * GB, use)
