@@ -22,6 +22,7 @@ from cartdeck_torch.family import Task, check_kind
 from cartdeck_torch.folder import ModelFolder, read_folder
 from cartdeck_torch.job import Job
 from cartdeck_torch.memory_plan import plan_memory
+from cartdeck_torch.parallel.shares import ARGUMENT, check_shares
 from cartdeck_torch.settings import LoadSettings, choose_device
 from cartdeck_torch.slab import Handle
 from cartdeck_torch.worker import DeviceWorker
@@ -121,6 +122,8 @@ class Instance:
             folder = await asyncio.to_thread(read_folder, self._obtained.path)
             check_kind(folder, task)
             settings = self._wanted[1]
+            if settings.tensor_parallel > 1:
+                check_shares(folder, settings.tensor_parallel)
             await reserve_memory(request, plan_memory(folder, settings))
             started = time.monotonic()
             loaded = await run_load(
@@ -140,7 +143,7 @@ class Instance:
     def _load_once(self, request: Request, folder: ModelFolder, settings: LoadSettings, report: LoadReport) -> Loaded:
         """Runs in a worker thread of the SDK. A load that ends although its request gave up is kept for the next."""
         if self._worker is None:
-            threads = settings.threads or default_threads()
+            threads = settings.own_threads(default_threads())
             self._worker = DeviceWorker(lambda: _open_device(settings.device, threads=threads))
 
         def on_progress(fraction: float) -> None:
@@ -162,7 +165,7 @@ class Instance:
             folder=folder,
             device=loaded.name,
             dtype=described[0],
-            threads=settings.threads or default_threads(),
+            threads=settings.own_threads(default_threads()),
             engine_version=_engine_version(),
             notices=tuple(one for one in (loaded.notice, described[1]) if one),
         )
@@ -177,6 +180,7 @@ def _settings(request: Request) -> LoadSettings:
         dtype=request["dtype"],
         kv_cache=request["kv-cache"] if "kv-cache" in arguments else "dynamic",
         context_size=request["context-size"] if "context-size" in arguments else 0,
+        tensor_parallel=request[ARGUMENT] if ARGUMENT in arguments else 1,
     )
 
 

@@ -23,11 +23,13 @@ USEFUL_CONTEXT: Final = 4096
 
 
 def plan_memory(folder: ModelFolder, settings: LoadSettings) -> int:
-    """The bytes of memory for the model with its libraries, on a CPU, the caches of a language model included."""
+    """The bytes of memory for the model with its libraries, on a CPU, the caches of a language model and all
+    ranks' processes included."""
     stored = _STORED_BYTES.get(folder.main_dtype, 4)
     computed = _BYTES_OF_DTYPE.get(settings.dtype, _COMPUTED_BYTES.get(folder.main_dtype, 4))
     weights = folder.size_bytes * computed // stored
-    return LIBRARIES_BYTES + int(weights * (1 + WORK_SHARE)) + _cache_bytes(folder, settings, computed)
+    each = LIBRARIES_BYTES + int(weights * WORK_SHARE)  # of the processes, ranks of this machine
+    return settings.tensor_parallel * each + weights + _cache_bytes(folder, settings, computed)
 
 
 def _cache_bytes(folder: ModelFolder, settings: LoadSettings, bytes_each: int) -> int:

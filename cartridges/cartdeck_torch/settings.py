@@ -25,6 +25,12 @@ class LoadSettings:
     kv_cache: str = "dynamic"
     context_size: int = 0
     """How many tokens a language model sees; 0 takes what it was made for."""
+    tensor_parallel: int = 1
+    """Over how many processes a language model is divided."""
+
+    def own_threads(self, machine: int) -> int:
+        """How many threads each process computes with, of those asked for, or of the `machine`'s."""
+        return max(1, (self.threads or machine) // self.tensor_parallel)
 
 
 def choose_device(device: str, gpu_layers: int) -> str:

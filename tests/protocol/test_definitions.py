@@ -97,7 +97,17 @@ def test_a_cap_is_asked_for_by_its_engine_once_it_has_the_tag() -> None:
 
 def test_the_instance_of_a_language_model_is_made_by_what_its_load_depends_on() -> None:
     names = [argument.name for argument in load_shared_definition("generate-text").instance_arguments]
-    assert names == ["model", "context-size", "threads", "gpu-layers", "device", "dtype", "kv-cache", "lora"]
+    assert names == [
+        "model",
+        "context-size",
+        "threads",
+        "gpu-layers",
+        "device",
+        "dtype",
+        "kv-cache",
+        "tensor-parallel",
+        "lora",
+    ]
 
 
 def test_stop_takes_a_list_of_texts_or_one_text() -> None:

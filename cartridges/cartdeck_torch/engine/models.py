@@ -21,7 +21,8 @@ def open_model(
 
     Each has `dtype`, `notice`, and what its caps need.
     """
-    return _class_of(folder.model_type)(folder, settings, device, report=report)
+    kind = _class_of(folder.model_type) if settings.tensor_parallel == 1 else _parallel_class()
+    return kind(folder, settings, device, report=report)
 
 
 def _class_of(model_type: str) -> Any:
@@ -46,3 +47,9 @@ def _class_of(model_type: str) -> Any:
 
         return TextGenerator
     raise AssertionError(f"{model_type} was let through and has no class")
+
+
+def _parallel_class() -> Any:
+    from cartdeck_torch.engine.parallel_text import ParallelTextGenerator  # noqa: PLC0415 - see above
+
+    return ParallelTextGenerator

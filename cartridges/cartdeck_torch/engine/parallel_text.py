@@ -1,0 +1,225 @@
+# pyright: basic
+# Of torch's names many have no types.
+"""Owns a language model whose leader this process is: it alone draws tokens, and tells the other ranks each step.
+
+It does not know processes. A group that lost a rank is made anew by the next text, weights and all.
+"""
+
+import gc
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_torch.device import Meaning, meaning_of
+from cartdeck_torch.engine.causal import TextGenerator
+from cartdeck_torch.engine.collective import Step, abort_group, join_group, leave_group, share_tokens, tell
+from cartdeck_torch.engine.kv_cache import KvCaches
+from cartdeck_torch.engine.shares import Share, load_share
+from cartdeck_torch.engine.torch_device import TorchDevice
+from cartdeck_torch.folder import ModelFolder
+from cartdeck_torch.generation import Generation
+from cartdeck_torch.job import Job
+from cartdeck_torch.parallel.group import LONGEST_START_S, RankGroup
+from cartdeck_torch.parallel.loopback import bring_up_loopback
+from cartdeck_torch.parallel.shares import check_devices, check_shares
+from cartdeck_torch.parallel.work import COMPUTE, LOAD, START, RankWork, group_timeout_s
+from cartdeck_torch.settings import LoadSettings
+
+SLICE_TOKENS = 128
+"""Of a prompt at a time. A cancel acts between two of them: inside of one every rank waits for the others."""
+_LAST_WORDS_S = 0.5
+"""How long the leader, whose step failed, waits to hear which rank is gone."""
+
+
+class ParallelTextGenerator(TextGenerator):
+    """The leader's share of a language model, and the other ranks."""
+
+    def __init__(
+        self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
+    ) -> None:
+        self._folder, self._settings, self._torch_device = folder, settings, device
+        self._group: RankGroup | None = None
+        self._job: Job | None = None
+        self._is_open = False
+        """Whether the other ranks listen for steps."""
+        check_shares(folder, settings.tensor_parallel)
+        check_devices(device.name, ranks=settings.tensor_parallel, devices=_gpus(device.device))
+        super().__init__(folder, settings, device, report=report)
+        self._layers = []  # they would outlive the model, and are not asked here
+        self.caches = _SharedCaches(self.model.config, self, kind=settings.kv_cache)
+
+    @property
+    def rank_pids(self) -> list[int]:
+        """The processes of the other ranks."""
+        return [] if self._group is None else self._group.pids
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rank is there."""
+        return self._group is not None and self._group.is_whole
+
+    def close(self) -> None:
+        """Ends the other ranks; the next text starts new ones."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
+        leave_group()
+
+    def generate(self, generation: Generation, job: Job) -> None:
+        """As `TextGenerator.generate`. Raises `DEVICE_FAULT` besides where a rank is lost, and what a rank raises."""
+        if not self.is_whole:
+            self._start_anew(generation, job)
+        self._job = job
+        self._is_open = False
+        try:
+            super().generate(generation, job)
+            self._end()
+        except CartdeckError:
+            # raised between two steps, where every rank listens
+            self._end()
+            raise
+        except BaseException as error:
+            self._lose(error)
+            raise
+
+    def begin(self, tokens: int) -> None:
+        """The ranks listen, and take a cache for so many tokens."""
+        assert self._group is not None
+        self._group.check()
+        self._group.ask(COMPUTE)
+        self._is_open = True
+        tell(Step.TAKE, device=self.device, value=tokens)
+
+    def _step(self, ids: list[int], cache: Any, **images: Any) -> torch.Tensor:
+        assert self._job is not None
+        logits: torch.Tensor | None = None
+        number = self.caches.number(cache)
+        for first in range(0, len(ids), SLICE_TOKENS):
+            self._job.stop.check()
+            part = ids[first : first + SLICE_TOKENS]
+            if len(part) == 1:
+                tell(Step.TOKEN, device=self.device, value=part[0], cache=number)
+            else:
+                tell(Step.TOKENS, device=self.device, value=len(part), cache=number)
+                share_tokens(part, len(part), device=self.device)
+            logits = super()._step(part, cache, **images)
+        assert logits is not None
+        if not self.is_whole:
+            raise RuntimeError("a rank was lost")  # numbers of a group that was ended mean nothing
+        return logits
+
+    def _stopping(self, job: Job) -> Any:
+        """Inside a step no rank may leave the others."""
+        return nullcontext()
+
+    def _end(self) -> None:
+        """The ranks wait for another text."""
+        if not self._is_open:
+            return
+        try:
+            tell(Step.END, device=self.device)
+        except RuntimeError as error:
+            self._lose(error)
+        self._is_open = False
+
+    def _lose(self, error: BaseException) -> None:
+        """A step failed, and the ranks no longer know where the others are: all are ended. Raises what a rank failed
+        with, else `DEVICE_FAULT` for what leaves the leader's device whole; returns for memory that ran out and for a
+        device that is lost, of which the worker knows what to do."""
+        group = self._group
+        self._is_open = False
+        try:
+            if group is not None and meaning_of(error) is not Meaning.OUT_OF_MEMORY:
+                group.wait_for_failure(_LAST_WORDS_S)
+                if self._torch_device.device.type == "cuda" and meaning_of(error) is Meaning.POISON:
+                    return
+                words = (str(error).strip() or type(error).__name__).splitlines()[0][:500]
+                message = f"the ranks lost each other: {words}; the next request starts all of them anew"
+                raise failure(Code.DEVICE_FAULT, message, phase="inference") from error
+        finally:
+            self.close()
+
+    def _start_anew(self, generation: Generation, job: Job) -> None:
+        self.close()
+        self.model: Any = None
+        self.caches.clear()
+        gc.collect()
+        self._torch_device.release_cached()
+
+        def report(_: float) -> None:
+            job.stop.check()
+            job.touch()
+
+        self.model, _, _ = self._load(self._folder, self._settings, self._torch_device, report=report)
+
+    def _load(
+        self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
+    ) -> tuple[Any, torch.dtype, str | None]:
+        ranks = settings.tensor_parallel
+        bring_up_loopback()  # before the first rank: they share this process's network
+        group = self._group = RankGroup(ranks, on_failure=abort_group)
+        weakref.finalize(self, group.close)
+
+        def work(rank: int) -> RankWork:
+            kind = device.device.type
+            return RankWork(
+                path=str(folder.path),
+                store=str(group.store),
+                rank=rank,
+                ranks=ranks,
+                threads=device.threads,
+                device=kind if kind == "cpu" else f"{kind}:{rank}",
+                dtype=settings.dtype,
+                kv_cache=settings.kv_cache,
+                timeout_s=group_timeout_s(),
+            )
+
+        def tell_all(part: float) -> None:
+            group.check()
+            report((part + (ranks - 1) * group.progress) / ranks)
+
+        try:
+            group.ask(START, work)
+            group.wait(lambda _: report(0.0), limit_s=LONGEST_START_S)
+            group.ask(LOAD, work)
+            join_group(device.device, work(0), look=lambda: tell_all(0.0))
+
+            made = load_share(folder, settings, device, share=Share(0, ranks), report=tell_all)
+            group.wait(lambda part: report((1.0 + (ranks - 1) * part) / ranks))
+        except CartdeckError:
+            self.close()
+            raise
+        except BaseException as error:
+            self._lose(error)
+            raise
+        return made
+
+
+class _SharedCaches(KvCaches):
+    """The leader's caches; the other ranks make theirs as it does."""
+
+    def __init__(self, config: Any, leader: ParallelTextGenerator, *, kind: str) -> None:
+        super().__init__(config, kind=kind)
+        self._leader = leader
+        self._first: Any = None
+
+    def take(self, tokens: int) -> Any:
+        self._leader.begin(tokens)
+        self._first = super().take(tokens)
+        return self._first
+
+    def copy(self, cache: Any) -> Any:
+        tell(Step.COPY, device=self._leader.device)
+        return super().copy(cache)
+
+    def number(self, cache: Any) -> int:
+        """By which the ranks know it."""
+        return 0 if cache is self._first else 1
+
+
+def _gpus(device: torch.device) -> int:
+    return torch.cuda.device_count() if device.type == "cuda" else 0
