@@ -103,3 +103,11 @@ def test_what_the_settings_say_of_models_becomes_variables_and_silence_leaves_th
         "HF_HUB_CACHE": "~/hub",
         "CARTDECK_MODELS_DIR": "/models",
     }
+
+
+def test_limits_are_by_the_name_of_a_cartridge_and_are_shown_as_they_are_read() -> None:
+    settings = parse_settings({"limits": {"my-own": {"niceness": 3}}}, origin="test")
+    assert settings.limits["my-own"].niceness == 3
+    assert parse_settings(tomllib.loads(render_settings(settings)), origin="test") == settings
+    with pytest.raises(CartdeckError, match=r"limits\.my-own\.nicenes is no setting; known here: memory_bytes, nicen"):
+        parse_settings({"limits": {"my-own": {"nicenes": 3}}}, origin="test")
