@@ -52,6 +52,8 @@ def _all_names(entries: Mapping[str, Entry]) -> Iterator[Problem]:
 def _fallbacks(entries: Mapping[str, Entry]) -> Iterator[Problem]:
     for name, entry in entries.items():
         path = f"models.{name}.fallback"
+        if entry.fallback and Capability.EMBEDDINGS in entry.capabilities:
+            yield path, "a model of vectors has none: vectors of two models cannot be compared"
         for place, other in enumerate(entry.fallback):
             if other not in entries:
                 near = near_names(other, entries)

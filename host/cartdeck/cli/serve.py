@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,8 @@ from cartdeck.cli.options import AsJson, Quiet
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
+    from cartdeck.router import Router
+    from cartdeck.server.directory import ModelDirectory
     from cartdeck.server.options import ServerOptions
 
 EXAMPLE = """Serve models over HTTP, for programs that speak to OpenAI.
@@ -36,6 +39,9 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8080,
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="NAME=SPEC", help="Serve this model under a name.")
+    ] = None,
+    catalog: Annotated[
+        Path | None, typer.Option("--catalog", metavar="FILE", help="Named models; else this user's catalog.toml.")
     ] = None,
     named_only: Annotated[
         bool, typer.Option("--named-only", help="Take no model's spec as a name: only those that have one.")
@@ -89,7 +95,28 @@ def serve(
         requests=max_requests,
         limits=limits,
     )
-    _run(options, parse_named(model or []), is_open=not named_only, words=Words(as_json=as_json, is_quiet=quiet))
+    models = Models(parse_named(model or []), catalog, is_open=not named_only)
+    _run(options, models, words=Words(as_json=as_json, is_quiet=quiet))
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Which models are served: named here, named in a catalog, and, where `is_open`, any spec."""
+
+    named: dict[str, str]
+    catalog: Path | None
+    is_open: bool
+
+    def directory(self, router: "Router") -> "ModelDirectory":
+        """Raises BAD_ARGUMENT or FILE_NOT_FOUND for a catalog that cannot be used."""
+        from cartdeck.catalog.catalog_file import CATALOG_VARIABLE, catalog_path
+        from cartdeck.server.catalog_directory import CatalogDirectory
+        from cartdeck.server.directory import SpecDirectory
+
+        behind = SpecDirectory(router, self.named, is_open=self.is_open)
+        path = self.catalog or catalog_path()
+        is_asked_for = self.catalog is not None or bool(os.environ.get(CATALOG_VARIABLE))
+        return CatalogDirectory(path, behind) if is_asked_for or path.exists() else behind
 
 
 class Words:
@@ -113,6 +140,13 @@ class Words:
             self._write({"event": "stopping", "signal": signal.Signals(number).name})
         elif not self._is_quiet:
             sys.stderr.write("stopping: open requests may end; once more ends at once\n")
+            sys.stderr.flush()
+
+    def news(self, text: str, record: Mapping[str, Any]) -> None:
+        if self._as_json:
+            self._write(dict(record))
+        elif not self._is_quiet:
+            sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
     def request(self, record: dict[str, Any]) -> None:
@@ -153,19 +187,20 @@ def _check_installed() -> None:
         raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"install": ["pip install 'cartdeck[server]'"]})
 
 
-def _run(options: "ServerOptions", named: dict[str, str], *, is_open: bool, words: Words) -> None:
+def _run(options: "ServerOptions", models: Models, *, words: Words) -> None:
     import asyncio
 
     from cartdeck.cli.endings import SIGNALS, end_at_signals
     from cartdeck.engine import Engine
-    from cartdeck.server.directory import SpecDirectory
+    from cartdeck.server.catalog_directory import CatalogDirectory
+    from cartdeck.server.keeping import Keeper
     from cartdeck.server.listening import HttpServer, listen, url_of
 
     async def work() -> None:
         listener = listen(options)  # before anything starts
         loop = asyncio.get_running_loop()
         async with Engine() as engine:
-            directory = SpecDirectory(engine.router, named, is_open=is_open)
+            directory = models.directory(engine.router)
             server = HttpServer(engine, directory, options, log=words.request)
 
             def stop(number: int) -> None:
@@ -176,9 +211,16 @@ def _run(options: "ServerOptions", named: dict[str, str], *, is_open: bool, word
 
             for number in SIGNALS:
                 loop.add_signal_handler(number, stop, number)
+            keeping: asyncio.Task[None] | None = None
+            if isinstance(directory, CatalogDirectory):
+                keeper = Keeper(server.service, directory, tell=words.news, every_s=options.look_s)
+                keeping = loop.create_task(keeper.run())
             try:
                 await server.run(listener, on_ready=lambda: words.listening(url_of(listener)))
             finally:
+                if keeping is not None:
+                    keeping.cancel()
+                    await asyncio.wait([keeping])
                 for number in SIGNALS:
                     loop.remove_signal_handler(number)
                 end_at_signals()

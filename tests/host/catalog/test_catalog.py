@@ -115,6 +115,11 @@ def test_models_aliases_and_adapters_have_names_of_their_own() -> None:
         ),
         ('[models.a]\nexternal = {url = "http://a/v1"}\nbackend = "gguf"', "models.a", "backend: of no use"),
         ('[models.a]\nsource = "x/y"\nfallback = ["b"]', "models.a.fallback", "there is no model b"),
+        (
+            '[models.b]\nsource = "x/y"\n[models.a]\nsource = "x/z"\ncapabilities = ["embeddings"]\nfallback = ["b"]',
+            "models.a.fallback",
+            "vectors of two models",
+        ),
         ('[models.a]\nsource = "x/y"\nfallback = ["a"]', "models.a.fallback", "a → a"),
         ('[models.a]\nsource = "x/y"\narguments = {temperatur = 1}', "models.a.arguments.temperatur", "temperature"),
         ('[models.a]\nsource = "x/y"\narguments = {temperature = -1}', "models.a.arguments.temperature", "-1"),
