@@ -25,7 +25,7 @@ from cartdeck_torch.generation import Generation
 from cartdeck_torch.job import Job
 from cartdeck_torch.parallel.group import LONGEST_START_S, RankGroup
 from cartdeck_torch.parallel.loopback import bring_up_loopback
-from cartdeck_torch.parallel.shares import check_devices, check_shares
+from cartdeck_torch.parallel.shares import check_devices, check_shares, device_of
 from cartdeck_torch.parallel.work import COMPUTE, LOAD, START, RankWork, group_timeout_s
 from cartdeck_torch.settings import LoadSettings
 
@@ -165,14 +165,13 @@ class ParallelTextGenerator(TextGenerator):
         weakref.finalize(self, group.close)
 
         def work(rank: int) -> RankWork:
-            kind = device.device.type
             return RankWork(
                 path=str(folder.path),
                 store=str(group.store),
                 rank=rank,
                 ranks=ranks,
                 threads=device.threads,
-                device=kind if kind == "cpu" else f"{kind}:{rank}",
+                device=device_of(rank, device.name),
                 dtype=settings.dtype,
                 kv_cache=settings.kv_cache,
                 timeout_s=group_timeout_s(),

@@ -48,6 +48,17 @@ def check_devices(name: str, *, ranks: int, devices: int) -> None:
         raise _too_many(ranks, devices)
 
 
+def device_of(rank: int, leader: str) -> str:
+    """Where a rank computes: on the CPU as the leader, or on a GPU that no other rank has."""
+    kind, _, place = leader.partition(":")
+    if kind == "cpu":
+        return kind
+    own = int(place or 0)
+    if rank == 0:
+        return f"{kind}:{own}"
+    return f"{kind}:{rank - 1 if rank <= own else rank}"
+
+
 def _counts(text: Mapping[str, Any]) -> dict[str, int]:
     found = {name: text.get(name) for name in _COUNTS}
     if found["num_key_value_heads"] is None:

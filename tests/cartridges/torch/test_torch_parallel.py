@@ -17,7 +17,7 @@ from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.generation import Generation
 from cartdeck_torch.job import Job
-from cartdeck_torch.parallel.shares import check_devices, check_shares
+from cartdeck_torch.parallel.shares import check_devices, check_shares, device_of
 from cartdeck_torch.parallel.work import group_timeout_s
 from cartdeck_torch.settings import LoadSettings
 
@@ -226,6 +226,9 @@ def test_a_model_of_another_kind_is_not_divided(tiny_bert: Path) -> None:
 def test_each_rank_needs_a_gpu_of_its_own() -> None:
     check_devices("cpu", ranks=8, devices=0)
     check_devices("cuda:0", ranks=2, devices=2)
+    assert [device_of(rank, "cpu") for rank in range(3)] == ["cpu"] * 3
+    assert [device_of(rank, "cuda:0") for rank in range(3)] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert [device_of(rank, "cuda:1") for rank in range(3)] == ["cuda:1", "cuda:0", "cuda:2"]
     with pytest.raises(CartdeckError) as caught:
         check_devices("cuda:0", ranks=4, devices=2)
     assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "tensor-parallel")
