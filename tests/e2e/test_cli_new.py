@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cartdeck_conformance import check_cartridge
+from cartdeck_conformance import Durations, Options, check_cartridge
 
 CARTDECK = str(Path(sys.executable).parent / "cartdeck")
 pytestmark = pytest.mark.timeout(240)
+QUICK = Options(durations=Durations(heartbeat_s=0.05, keepalive_s=0.1, quiet_s=0.05, start_s=20.0, exit_s=20.0))
 
 
 def run(command: list[str], folder: Path, **variables: str) -> str:
@@ -53,7 +54,7 @@ def test_a_new_cartridge_in_node_is_registered_called_and_keeps_the_rules(tmp_pa
     assert "shout-node" in run([CARTDECK, "install", "./shout-node"], tmp_path, CARTDECK_CONFIG=config)
     call = [CARTDECK, "call", "shout-node", "--arg", "text=hello"]
     assert run(call, tmp_path, CARTDECK_CONFIG=config) == "HELLO"
-    report = check_cartridge(["node", str(folder / "cartridge.mjs")], fast=True)
+    report = check_cartridge(["node", str(folder / "cartridge.mjs")], fast=True, options=QUICK)
     assert report.passed, str(report)
     lines = sum(len((folder / name).read_text("utf-8").splitlines()) for name in ("wire.mjs", "cartridge.mjs"))
     assert lines < 300, "it is there to be read"

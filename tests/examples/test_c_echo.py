@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cartdeck_conformance import check_cartridge
+from cartdeck_conformance import Durations, Options, check_cartridge
 from cartdeck_sdk.manifest import generate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+QUICK = Options(durations=Durations(heartbeat_s=0.05, keepalive_s=0.1, quiet_s=0.05, start_s=20.0, exit_s=20.0))
 
 
 def test_the_cartridge_in_c_keeps_the_rules(tmp_path: Path) -> None:
@@ -26,5 +27,5 @@ def test_the_cartridge_in_c_keeps_the_rules(tmp_path: Path) -> None:
     built = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     assert generate(str(source)) == (source / "manifest.json").read_bytes()
-    report = check_cartridge([str(program), str(source / "manifest.json")], fast=True)
+    report = check_cartridge([str(program), str(source / "manifest.json")], fast=True, options=QUICK)
     assert report.passed, str(report)
