@@ -19,10 +19,10 @@ SHORT = {
     "14": {"silence_s": 1.0},
     "15": {"answer_s": 0.6},
     "18": {"exit_s": 0.2},
-    "21": {"answer_s": 1.5, "hello_s": 4.0},
-    "23": {"answer_s": 1.0},
+    "21": {"answer_s": 3.0, "hello_s": 4.0},
+    "23": {"answer_s": 3.0},
     "24": {"cancel_s": 0.3},
-    "27": {"answer_s": 1.0},
+    "27": {"answer_s": 3.0},
     "28": {"cancel_s": 0.3},
     "29": {"exit_s": 0.2},
 }

@@ -135,7 +135,7 @@ def _beyond_window(bench: Bench, talk: Conversation) -> None:
     call = _open_spoilt(talk, takes=False)
     number, count = call.exchange.id, 16 * window + 16
     talk.send_raw(_start(number) + b"".join(_chunk(number, index) for index in range(count)))
-    talk.wait(lambda: call.is_over, bench.durations.quiet_s * 4)
+    talk.wait(lambda: call.is_over or talk.watch.granted.get(number, 0) >= count, bench.durations.answer_s)
     granted = window + talk.watch.granted.get(number, 0)
     if not call.is_over and granted < count:
         message = f"{count} CHUNKs with credit for {granted} were taken; expected ERR {Code.CREDIT_VIOLATION}"
