@@ -176,9 +176,21 @@ def _wrong_usage(error: Exception) -> CartdeckError:
     is_group = hasattr(getattr(context, "command", None), "commands")
     if not near and type(error).__name__ == "NoSuchOption" and not is_group:
         message += ". A text that begins with - stands at the end, after --"
-    command = getattr(context, "command_path", "cartdeck")
+    command = getattr(context, "command_path", None) or _command_named(sys.argv[1:])
     end = "" if message.endswith("?") else "."
     return failure(Code.BAD_ARGUMENT, f"{message}{end} `{command} --help` shows what there is.")
+
+
+def _command_named(arguments: Sequence[str]) -> str:
+    """The command that the arguments begin with, where the complaint does not say whose it is."""
+    path = "cartdeck"
+    commands: dict[str, object] = getattr(typer.main.get_command(app), "commands", {})
+    for word in (one for one in arguments if not one.startswith("-")):
+        if word not in commands:
+            break
+        path += f" {word}"
+        commands = getattr(commands[word], "commands", {})
+    return path
 
 
 def _fault(error: Exception) -> CartdeckError:
