@@ -127,6 +127,15 @@ def test_two_ctrl_c_at_the_prompt_end_the_dialogue() -> None:
         assert terminal.end() == 130
 
 
+@pytest.mark.parametrize("spec", ["nope.gguf", "/no/such/model.gguf", "./no/such.gguf"])
+def test_a_model_that_is_not_there_is_told_before_a_message_is_asked_for(spec: str) -> None:
+    with Terminal("chat", "--model", spec) as terminal:
+        terminal.wait_for("FILE_NOT_FOUND")
+        assert terminal.end() == 2
+        assert "Ctrl-D" not in terminal.text()
+        assert spec.removeprefix("./") in terminal.text()
+
+
 def test_images_are_described_each_in_its_line(tmp_path: Path) -> None:
     template = tmp_path / "template.jinja"
     template.write_text(TEMPLATE)

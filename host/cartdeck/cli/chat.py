@@ -3,6 +3,7 @@
 It does not know templates nor models; the cap's definition decides.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from cartdeck.cli import text_options as opt
 from cartdeck.cli.options import Quiet, Timeout, Verbose
+from cartdeck_protocol.errors import Code, failure
 
 EXAMPLE = """Talk with a language model.
 
@@ -80,11 +82,25 @@ def chat(
         gpu_layers=gpu_layers,
         lora=lora,
     )
+    _check_model(model)
     dialogue = Dialogue(system=system)
     for path in image or []:
         dialogue.show(path)
     options = CallOptions(timeout_s=timeout, as_json=as_json, is_quiet=quiet, is_verbose=verbose)
     Conversation(dialogue, arguments, options, first=message).run()
+
+
+def _check_model(spec: str | None) -> None:
+    """Raises FILE_NOT_FOUND for a local path to nothing, so that it is told before a message is asked for.
+
+    Any other spec, a home folder of nobody among them, is left to the cartridge that looks for the model.
+    """
+    if spec is None or not (spec.startswith(("/", "./", "../", "~")) or not {"/", ":"} & set(spec)):
+        return
+    path = os.path.expanduser(spec)  # noqa: PTH111 - Path's own raises for the home of nobody
+    if not path.startswith("~") and not os.path.lexists(path):
+        message = f"There is no model {path}; --model takes a local path, hf:…, package:… or pypi:…."
+        raise failure(Code.FILE_NOT_FOUND, message, argument="model")
 
 
 chat.__doc__ = EXAMPLE
