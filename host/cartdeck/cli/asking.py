@@ -4,6 +4,7 @@ It does not know which cap is asked, nor what is printed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from cartdeck.cli.bar import open_display
@@ -11,6 +12,7 @@ from cartdeck.cli.display import Display
 from cartdeck.cli.running import KEEP_BYTES, run_interruptible, shown
 from cartdeck.engine import Engine
 from cartdeck.events import Data, End, Log, Progress, Result
+from cartdeck_protocol.errors import CartdeckError, from_wire
 
 Ask = Callable[..., Awaitable[Result]]
 """`await ask(cap, arguments, on_data=…)`: the result of a call; `on_data` sees each piece of output as it comes."""
@@ -38,6 +40,16 @@ def run_asking(
             await work(ask)
 
     run_interruptible(run)
+
+
+async def ask_about(ask: Ask, cap: str, arguments: Mapping[str, Any], *, name: str, path: Path) -> Result:
+    """Asks with the file as the argument `name`: one of several, so an error that comes of it begins with its path."""
+    try:
+        return await ask(cap, {**arguments, name: path})
+    except CartdeckError as error:
+        if error.argument != name and error.phase != "inference":
+            raise
+        raise from_wire({**error.to_wire(), "message": f"{path}: {error.message}"}) from error
 
 
 async def _ask(

@@ -76,7 +76,7 @@ def describe(
 
 
 def _describe_each(paths: list[Path], arguments: dict[str, object], options: "CallOptions") -> None:
-    from cartdeck.cli.asking import Ask, run_asking
+    from cartdeck.cli.asking import Ask, ask_about, run_asking
     from cartdeck.cli.display import harmless
     from cartdeck.cli.listing import print_text
     from cartdeck.cli.render import json_line
@@ -84,7 +84,7 @@ def _describe_each(paths: list[Path], arguments: dict[str, object], options: "Ca
 
     async def work(ask: Ask) -> None:
         for path in paths:
-            result = await ask(CAP, {**arguments, "image": path})
+            result = await ask_about(ask, CAP, arguments, name="image", path=path)
             if options.as_json:
                 print_text(json_line({"image": str(path), **result_record(CAP, result)}))
             else:

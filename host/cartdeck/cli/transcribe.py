@@ -53,7 +53,7 @@ def transcribe(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    from cartdeck.cli.asking import Ask, run_asking
+    from cartdeck.cli.asking import Ask, ask_about, run_asking
     from cartdeck.cli.listing import print_text
 
     paths = [_recording(path) for path in audio]
@@ -63,7 +63,7 @@ def transcribe(
 
     async def work(ask: Ask) -> None:
         for path in paths:
-            result = await ask(CAP, {**arguments, "audio": path})
+            result = await ask_about(ask, CAP, arguments, name="audio", path=path)
             if len(paths) > 1 and write is _plain:
                 print_text(f"{path}: ")
             print_text(write(path, result))

@@ -14,10 +14,11 @@ pytestmark = pytest.mark.timeout(400)
 AUDIO = Path(__file__).resolve().parents[2] / "data" / "audio" / "quick_brown_fox.flac"
 
 
-def cartdeck(*arguments: str) -> str:
-    command = [sys.executable, "-c", "from cartdeck.cli.main import main; main()", *arguments, "-q", "--threads", "1"]
+def cartdeck(*arguments: str, status: int = 0) -> str:
+    run = "import sys; from cartdeck.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", run, *arguments, "-q", "--threads", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout
 
 
@@ -35,3 +36,12 @@ def test_a_recording_becomes_a_record(whisper_tiny: Path) -> None:
     assert record["text"] == "The quick brown fox jumps over the lazy dog."
     assert record["segments"][0]["text"] == record["text"]
     assert record["provenance"]["settings"]["language"] == "en"
+
+
+def test_an_error_names_the_recording_that_it_is_about(whisper_tiny: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.wav"
+    bad.write_text("no recording")
+    said = cartdeck("transcribe", str(AUDIO), str(bad), "--model", str(whisper_tiny), "--json", status=2)
+    record, refused = map(json.loads, said.splitlines())
+    assert (record["audio"], refused["error"]["argument"]) == (str(AUDIO), "audio")
+    assert refused["error"]["message"].startswith(f"{bad}: ")
