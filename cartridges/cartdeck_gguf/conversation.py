@@ -17,7 +17,17 @@ from cartdeck_gguf.tokenizer import Tokenizer
 from cartdeck_modelkit.constraint import Constraint
 from cartdeck_modelkit.dialogue.chat_template import ChatTemplate
 from cartdeck_modelkit.dialogue.messages import Dialogue
-from cartdeck_modelkit.dialogue.tools import TAGGED, CallSyntax, ToolUse, call_grammar, explain_tools, syntax_of
+from cartdeck_modelkit.dialogue.tools import (
+    BARE,
+    PYTHON_TAG,
+    TAGGED,
+    CallSyntax,
+    ToolUse,
+    call_grammar,
+    explain_tools,
+    fit_call_ids,
+    syntax_of,
+)
 from cartdeck_modelkit.image import RgbImage, decode_image
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -50,6 +60,7 @@ async def ask(
         raise sees_nothing(model.model.path.name, "none lies beside it")
     known = await asyncio.to_thread(template_of, model, template, for_tools=bool(tool_use.callable))
     syntax = _syntax_for(known, model) if tool_use.callable else None
+    fit_call_ids(dialogue, known)
     if syntax is None:
         explain_tools(dialogue, tool_use.callable)
         syntax = TAGGED if tool_use.callable else None
@@ -109,15 +120,19 @@ def template_of(model: LoadedModel, given: str | None, *, for_tools: bool = Fals
 
 
 def _syntax_for(template: ChatTemplate, model: LoadedModel) -> CallSyntax | None:
-    """How calls are written with this template; None where its marks are tokens of control, which show in no text."""
+    """How calls are written with this template; None where their closing marks are tokens of control, which show in no
+    text."""
     syntax = syntax_of(template)
-    if syntax is not None and syntax.opening:
-        if model.vocabulary.unknown_characters(syntax.opening):
-            return None
-        ids = model.model.tokenize(syntax.opening)
-        if import_engine().NATIVE.llama_vocab_is_control(model.model.vocabulary, ids[-1]):
-            return None
-    return syntax
+    mark = PYTHON_TAG if syntax is BARE else syntax.opening if syntax is not None else ""
+    if syntax is None or not mark:
+        return syntax
+    if model.vocabulary.unknown_characters(mark):
+        return syntax if syntax is BARE else None
+    token, native = model.model.tokenize(mark)[-1], import_engine().NATIVE
+    is_control = native.llama_vocab_is_control(model.model.vocabulary, token)
+    if not is_control or native.llama_vocab_get_text(model.model.vocabulary, token) != mark.encode():
+        return None if is_control and syntax.opening else syntax
+    return None if syntax.closing else syntax.behind(token)
 
 
 async def _hold(instance: Instance, tool_use: ToolUse, syntax: CallSyntax) -> Constraint:

@@ -26,6 +26,8 @@ class _Tokens:
     def __init__(self, table: TokenTable) -> None:
         self.tokens = list(table.pieces)
         self.special_token_ids = sorted({*table.special, *table.end})
+        for token in self.special_token_ids:  # two without a name would be one, where a grammar asks for either
+            self.tokens[token] = self.tokens[token] or f"<{token}>".encode()
         self.eos_token_id = table.end[0]
         self.bos_token_id = None
         self._tokenize = table.tokenize

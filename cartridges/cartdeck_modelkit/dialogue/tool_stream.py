@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from cartdeck_modelkit.dialogue.tools import CallSyntax
 
 _decoder: Final = json.JSONDecoder()
+_SPACE: Final = " \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class CallSplitter:
 
     def __init__(self, syntax: CallSyntax) -> None:
         self._syntax = syntax
-        self._held = ""
+        self._held: str = ""
         self._is_in_call = False
         self._has_begun = False
         self.calls = 0
@@ -67,18 +68,22 @@ class CallSplitter:
     def _bare_text(self) -> str | None:
         """Without marks the first character that is no space decides for the whole answer."""
         if not self._has_begun:
-            first = self._held.lstrip()[:1]
+            first = self._held.lstrip(_SPACE)[:1]
             if not first:
                 return None
-            self._has_begun, self._is_in_call = True, first == "{"
+            self._has_begun, self._is_in_call = True, first == ("[" if self._syntax.is_list else "{")
             if self._is_in_call:
                 return ""
         text, self._held = self._held, ""
         return text or None
 
-    def _next_call(self) -> ToolCall | None:
-        """The call at the beginning of what is held; None while it is not whole."""
-        syntax, body = self._syntax, self._held.lstrip()
+    def _next_call(self) -> ToolCall | str | None:
+        """The call at the beginning of what is held; None while it is not whole; no text where a list of them ends."""
+        syntax = self._syntax
+        body = self._held.lstrip(_SPACE + "[," if syntax.is_list else _SPACE)
+        if syntax.is_list and body.startswith("]"):
+            self._held, self._is_in_call = body[1:], not syntax.opening
+            return ""
         closing = syntax.closing or "}"
         if closing not in body:
             return None
@@ -90,7 +95,7 @@ class CallSplitter:
         if not rest.startswith(syntax.closing):
             return None
         self._held = rest[len(syntax.closing) :]
-        self._is_in_call = not syntax.opening
+        self._is_in_call = syntax.is_list or not syntax.opening
         self.calls += 1
         record = cast("dict[str, Any]", value)
         arguments = json.dumps(record[syntax.arguments_key], ensure_ascii=False)

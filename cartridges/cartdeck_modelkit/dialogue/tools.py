@@ -4,10 +4,11 @@ written, so that a text can be held to it.
 It does not know templates' language, nor the engine that holds a text to the grammar made here.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from cartdeck_modelkit.constraint.schema_limits import check_schema
@@ -18,6 +19,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 MOST_TOOLS: Final = 128
 CHOICES: Final = ("auto", "none", "required")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_SHORT_ID: Final = re.compile(r"[A-Za-z0-9]{9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +33,38 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class CallSyntax:
-    """How a model writes a call: JSON of `name` and `arguments_key`, between two marks. Without marks the whole answer
-    is a call, or none."""
+    """How a model writes a call: JSON of `name` and `arguments_key`, between two marks; with `is_list` a list of such
+    calls. Without marks the whole answer is a call (or a list of them), or none: its first character tells.
+
+    `token` is one of control that stands before calls without marks and shows in no text: it must be there where
+    `is_list`, and may be elsewhere.
+    """
 
     opening: str
     closing: str
     arguments_key: str = "arguments"
+    is_list: bool = False
+    token: int | None = None
+
+    def behind(self, token: int) -> "CallSyntax":
+        """The same calls, with `token` of control in place of the opening mark."""
+        return replace(self, opening="", token=token)
 
 
 TAGGED: Final = CallSyntax("<tool_call>", "</tool_call>")
 """What most templates that know tools write, and our own prompt too."""
 
 BARE: Final = CallSyntax("", "", "parameters")
-"""Llama 3."""
+"""Llama 3.1 and later."""
+
+LISTED: Final = CallSyntax("[TOOL_CALLS]", "", is_list=True)
+"""Mistral, up to where the arguments have a mark of their own (`[ARGS]`)."""
+
+_MARKED_ARGUMENTS: Final = ("[ARGS]", "<function=", "<arg_key>")
+"""Where calls are not one piece of JSON: later models of Mistral, Qwen's for code, GLM."""
+
+PYTHON_TAG: Final = "<|python_tag|>"
+"""What Llama may write before a call: a token of control."""
 
 
 def read_tools(given: Any) -> list[Tool]:
@@ -123,27 +144,34 @@ class ToolUse:
 
 def syntax_of(template: ChatTemplate) -> CallSyntax | None:
     """How the template has a model write calls; None where it knows no tools, or has a way that is not known here."""
-    if not template.takes_tools:
+    if not template.takes_tools or any(mark in template.source for mark in _MARKED_ARGUMENTS):
         return None
     if TAGGED.opening in template.source and TAGGED.closing in template.source:
         return TAGGED
     if '"parameters"' in template.source and "ipython" in template.source:
         return BARE
+    if LISTED.opening in template.source:
+        return LISTED
     return None
 
 
 def call_grammar(tools: list[Tool], syntax: CallSyntax, *, is_required: bool) -> str:
     """The grammar, in llguidance's Lark, of an answer: text, or calls of `tools`, or text and then calls."""
     calls = [_call_schema(tool, syntax) for tool in tools]
-    body = json.dumps(calls[0] if len(calls) == 1 else {"anyOf": calls}, ensure_ascii=False)
+    schema: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    if syntax.is_list:
+        schema = {"type": "array", "items": schema, "minItems": 1}
     opening, closing = json.dumps(syntax.opening), json.dumps(syntax.closing)
-    lines = [f"body: %json {body}", r"WS: /[ \n]{0,2}/"]
+    lines = [f"body: %json {json.dumps(schema, ensure_ascii=False)}", r"WS: /[ \n]{0,2}/"]
     if not syntax.opening:
-        start = "body" if is_required else "body | TEXT"
-        return "\n".join([f"start: {start}", *lines, r"TEXT: /[^{](.|\n)*/"])
-    rest = f"WS body WS {closing}"
+        body = "body" if syntax.token is None else f"<[{syntax.token}]>{'' if syntax.is_list else '?'} WS body"
+        first = r"\[" if syntax.is_list else "{"
+        text = rf"TEXT: /[ \t\r\n]*[^{first} \t\r\n](.|\n)*/"  # as the first character tells calls from text
+        return "\n".join([f"start: {body}" if is_required else f"start: {body} | TEXT", *lines, text])
+    rest = f"WS body WS {closing}" if closing != '""' else "WS body"
     if is_required:
-        return "\n".join([f"start: {opening} {rest} (WS {opening} {rest})*", *lines])
+        more = "" if syntax.is_list else f" (WS {opening} {rest})*"
+        return "\n".join([f"start: {opening} {rest}{more}", *lines])
     mark = re.escape(syntax.opening).replace("/", r"\/")
     text = [rf"before[lazy]: /(.|\n)*{mark}/", rf"TEXT: /(.|\n)*/ & ~/(.|\n)*{mark}(.|\n)*/"]
     return "\n".join(["start: call* TEXT?", f"call: before {rest}", *lines, *text])
@@ -156,6 +184,22 @@ def _call_schema(tool: Tool, syntax: CallSyntax) -> dict[str, Any]:
         "required": ["name", syntax.arguments_key],
         "additionalProperties": False,
     }
+
+
+def fit_call_ids(dialogue: Dialogue, template: ChatTemplate) -> None:
+    """Gives calls and their results ids of nine letters and digits where the template is Mistral's, which refuses any
+    other; the same for the same, so that an earlier prompt stays the beginning of the next one."""
+    if LISTED.opening not in template.source:
+        return
+    for message in dialogue.messages:
+        if "tool_calls" in message:
+            message["tool_calls"] = [{**call, "id": _short_id(call["id"])} for call in message["tool_calls"]]
+        if "tool_call_id" in message:
+            message["tool_call_id"] = _short_id(message["tool_call_id"])
+
+
+def _short_id(given: str) -> str:
+    return given if _SHORT_ID.fullmatch(given) else hashlib.sha256(given.encode()).hexdigest()[:9]
 
 
 def explain_tools(dialogue: Dialogue, tools: list[Tool]) -> None:

@@ -13,7 +13,16 @@ from tokenizers import Tokenizer
 from cartdeck_modelkit.constraint import Constraint
 from cartdeck_modelkit.dialogue.chat_template import ChatTemplate
 from cartdeck_modelkit.dialogue.messages import Dialogue
-from cartdeck_modelkit.dialogue.tools import TAGGED, CallSyntax, call_grammar, explain_tools, syntax_of
+from cartdeck_modelkit.dialogue.tools import (
+    BARE,
+    PYTHON_TAG,
+    TAGGED,
+    CallSyntax,
+    call_grammar,
+    explain_tools,
+    fit_call_ids,
+    syntax_of,
+)
 from cartdeck_modelkit.image import RgbImage
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_torch.engine.loading import check_ids
@@ -89,6 +98,7 @@ class PromptMaker:
         dialogue = Dialogue([dict(message) for message in given.messages], given.images, given.marker)
         template = self._template(question.template, for_tools=bool(tools))
         definitions = [tool.definition for tool in tools]
+        fit_call_ids(dialogue, template)
         if tools:
             generation.syntax = self._syntax(template)
             if generation.syntax is None:
@@ -131,13 +141,17 @@ class PromptMaker:
         return self._compiled[source]
 
     def _syntax(self, template: ChatTemplate) -> CallSyntax | None:
-        """How calls are written with this template; None where its mark is a token that shows in no text."""
+        """How calls are written with this template; None where their closing marks are tokens that show in no text."""
         syntax = syntax_of(template)
-        if syntax is not None and syntax.opening:
-            ids = self._tokenizer.encode(syntax.opening, add_special_tokens=False).ids
-            if b"".join(map(self._pieces.piece, ids)) != syntax.opening.encode():
-                return None
-        return syntax
+        mark = PYTHON_TAG if syntax is BARE else syntax.opening if syntax is not None else ""
+        if syntax is None or not mark:
+            return syntax
+        token = self._tokenizer.token_to_id(mark)
+        if token is not None and not self._pieces.piece(token):
+            return None if syntax.closing else syntax.behind(token)
+        ids = self._tokenizer.encode(mark, add_special_tokens=False).ids
+        is_plain = b"".join(map(self._pieces.piece, ids)) == mark.encode()
+        return syntax if is_plain or syntax is BARE else None
 
 
 def _in_parts(message: dict[str, Any], dialogue: Dialogue) -> dict[str, Any]:

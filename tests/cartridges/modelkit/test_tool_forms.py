@@ -1,0 +1,184 @@
+"""The forms in which families of models write calls of tools: found in a template, held to, and taken apart."""
+
+from typing import Any
+
+import pytest
+
+from cartdeck_modelkit.constraint.guidance import ConstraintMaker, GuidanceConstraint
+from cartdeck_modelkit.constraint.token_table import TokenTable
+from cartdeck_modelkit.dialogue.chat_template import ChatTemplate
+from cartdeck_modelkit.dialogue.messages import read_dialogue
+from cartdeck_modelkit.dialogue.tool_stream import CallSplitter, ToolCall
+from cartdeck_modelkit.dialogue.tools import (
+    BARE,
+    LISTED,
+    TAGGED,
+    CallSyntax,
+    call_grammar,
+    fit_call_ids,
+    read_tools,
+    syntax_of,
+)
+
+QWEN = """\
+{%- if tools %}<|im_start|>system
+Functions: {% for tool in tools %}{{ tool | tojson }}{% endfor %}
+Answer with <tool_call>{"name": …, "arguments": …}</tool_call>.<|im_end|>
+{% endif %}
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for call in m.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}
+{%- endfor %}"""
+LLAMA = """\
+{%- if tools is not none %}Environment: ipython
+{% for tool in tools %}{{ tool | tojson(indent=4) }}{% endfor %}{% endif %}
+{%- for m in messages %}
+{%- if m.tool_calls %}{% set f = m.tool_calls[0].function %}
+{%- if f.name in builtin_tools or [] %}<|python_tag|>{% endif %}
+{{- '{"name": "' + f.name + '", ' + '"parameters": ' }}{{ f.arguments | tojson }}}<|eot_id|>
+{%- else %}<|start_header_id|>{{ m.role }}<|end_header_id|>{{ m.content }}{% endif %}{% endfor %}"""
+MISTRAL = """\
+{%- for m in messages %}
+{%- if m.role == "user" %}
+{%- if tools is not none and loop.last %}[AVAILABLE_TOOLS] {{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}
+{{- "[INST] " + m.content + "[/INST]" }}
+{%- elif m.tool_calls %}[TOOL_CALLS] [
+{%- for call in m.tool_calls %}{% if call.id | length != 9 %}{{ raise_exception("ids have 9 characters") }}{% endif %}
+{{- call.function | tojson }}{% endfor %}]
+{%- elif m.role == "tool" %}
+{%- if m.tool_call_id | length != 9 %}{{ raise_exception("ids have 9 characters") }}{% endif %}
+{{- "[TOOL_RESULTS]" + m.content + m.tool_call_id + "[/TOOL_RESULTS]" }}
+{%- endif %}{% endfor %}"""
+
+SPECIAL = 257
+HIDDEN_LIST, TAGGED_LLAMA = LISTED.behind(SPECIAL), BARE.behind(SPECIAL)
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"a": {}}}}}
+    for name in ("f", "g")
+]
+F, G = '{"name": "f", "arguments": {"a": "}]</tool_call>["}}', '{"name": "g", "arguments": {"a": [1]}}'
+CALLS = [ToolCall("f", '{"a": "}]</tool_call>["}'), ToolCall("g", '{"a": [1]}')]
+F_LLAMA = F.replace("arguments", "parameters")
+
+
+@pytest.fixture(scope="module")
+def maker() -> ConstraintMaker:
+    """On the 256 bytes, one token that ends the text and two of control, of which none shows in a text."""
+    pieces = [*(bytes((byte,)) for byte in range(256)), b"", b"", b""]
+    tokens = TokenTable(pieces=pieces, special=[256, 257, 258], end=[256], tokenize=lambda text: list(text.encode()))
+    return ConstraintMaker(tokens)
+
+
+def accepts(constraint: GuidanceConstraint, *parts: int | str) -> bool:
+    """Whether the tokens and the bytes of the texts may come, and the answer may end there."""
+    path = constraint.fork()
+    for part in parts:
+        for token in [part] if isinstance(part, int) else part.encode():
+            if path.is_complete or not path.mask()[token // 8] >> (token % 8) & 1:
+                return False
+            path.accept(token)
+    return path.is_complete or bool(path.mask()[256 // 8] & 1)
+
+
+def taken_apart(answer: str, syntax: CallSyntax, cut: int) -> tuple[str, list[ToolCall]]:
+    """The text and the calls of an answer: in two pieces, or by characters where `cut` is negative."""
+    splitter = CallSplitter(syntax)
+    found: list[Any] = []
+    for piece in list(answer) if cut < 0 else [answer[:cut], answer[cut:]]:
+        found.extend(splitter.push(piece))
+    found.append(splitter.finish())
+    return "".join(one for one in found if isinstance(one, str)), [one for one in found if isinstance(one, ToolCall)]
+
+
+@pytest.mark.parametrize(
+    ("source", "syntax"),
+    [(QWEN, TAGGED), (LLAMA, BARE), (MISTRAL, LISTED), (MISTRAL + "{{ '[ARGS]' }}", None),
+     (QWEN + "<function=name>", None), (QWEN + "<arg_key>", None)],
+)  # fmt: skip
+def test_the_form_of_a_family_is_found_in_its_template(source: str, syntax: CallSyntax | None) -> None:
+    assert syntax_of(ChatTemplate(source)) is syntax
+
+
+@pytest.mark.parametrize(
+    ("syntax", "answer", "text", "calls"),
+    [
+        (TAGGED, f"Well, <tool_call>\n{F}\n</tool_call>\n<tool_call>{G}</tool_call>", "Well,", CALLS),
+        (LISTED, f"Well, [TOOL_CALLS] [{F}, {G}]", "Well,", CALLS),
+        (LISTED, f"[TOOL_CALLS][{F}]", "", CALLS[:1]),
+        (LISTED, "See [TOOL_CALL] and [1]", "See [TOOL_CALL] and [1]", []),
+        (HIDDEN_LIST, f" [{F},\n{G}]", "", CALLS),
+        (HIDDEN_LIST, "Well, [1]", "Well, [1]", []),
+        (BARE, f"\n{F_LLAMA}", "", CALLS[:1]),
+        (TAGGED_LLAMA, F_LLAMA, "", CALLS[:1]),
+        (BARE, f"No: {F_LLAMA}", f"No: {F_LLAMA}", []),
+    ],
+)
+def test_calls_come_whole_and_never_as_text_wherever_the_answer_is_cut(
+    syntax: CallSyntax, answer: str, text: str, calls: list[ToolCall]
+) -> None:
+    for cut in range(-1, len(answer)):
+        found, called = taken_apart(answer, syntax, cut)
+        assert (found.rstrip(), called) == (text, calls), cut  # white space before a call is nobody's
+
+
+@pytest.mark.parametrize("syntax", [LISTED, HIDDEN_LIST])
+def test_of_a_list_that_is_cut_off_the_whole_calls_remain(syntax: CallSyntax) -> None:
+    answer = f"{syntax.opening} [{F}, {G}]"
+    for end in range(len(syntax.opening), len(answer) - 1):
+        text, calls = taken_apart(answer[:end], syntax, -1)
+        assert not text.strip()
+        assert calls == CALLS[: answer[:end].count(F) + answer[:end].count(G)]
+
+
+def test_a_listed_call_is_given_before_the_list_ends() -> None:
+    assert CallSplitter(LISTED).push(f"[TOOL_CALLS] [{F}") == CALLS[:1]
+
+
+def test_answers_are_held_to_a_list_behind_its_mark(maker: ConstraintMaker) -> None:
+    tools = read_tools(TOOLS)
+    free = maker.from_lark(call_grammar(tools, LISTED, is_required=False))
+    assert accepts(free, f"[TOOL_CALLS] [{F}, {G}]")
+    assert accepts(free, f"[TOOL_CALLS][{F}]")
+    assert accepts(free, "No [calls].")
+    for wrong in ("[TOOL_CALLS] []", "[TOOL_CALLS] no", f"[TOOL_CALLS] [{F}", '[TOOL_CALLS] [{"name": "h"'):
+        assert not accepts(free, wrong)
+    held = maker.from_lark(call_grammar(tools[:1], LISTED, is_required=True))
+    assert accepts(held, f"[TOOL_CALLS] [{F}]")
+    assert not accepts(held, "No.")
+
+
+def test_answers_are_held_to_a_list_behind_a_token_of_control(maker: ConstraintMaker) -> None:
+    free = maker.from_lark(call_grammar(read_tools(TOOLS), HIDDEN_LIST, is_required=False))
+    assert accepts(free, SPECIAL, f" [{F}, {G}]")
+    assert accepts(free, " No [calls].")
+    for wrong in ((258, f"[{F}]"), (f"[{F}]",), (SPECIAL, "No"), ("No", SPECIAL), (SPECIAL,), ()):
+        assert not accepts(free, *wrong)
+    held = maker.from_lark(call_grammar(read_tools(TOOLS), HIDDEN_LIST, is_required=True))
+    assert accepts(held, SPECIAL, f"[{F}]")
+    assert not accepts(held, "No")
+
+
+def test_a_bare_call_may_stand_behind_its_token_of_control(maker: ConstraintMaker) -> None:
+    free = maker.from_lark(call_grammar(read_tools(TOOLS), TAGGED_LLAMA, is_required=False))
+    assert accepts(free, SPECIAL, F_LLAMA)
+    assert accepts(free, F_LLAMA)
+    assert accepts(free, "No {calls}.")
+    assert not accepts(free, SPECIAL, "No")
+    bare = maker.from_lark(call_grammar(read_tools(TOOLS), BARE, is_required=False))
+    assert not accepts(bare, SPECIAL, F_LLAMA)
+    assert not accepts(bare, ' {"no": "call"}')  # it would be taken for one
+
+
+def test_ids_of_calls_are_made_to_fit_a_template_that_wants_nine_characters() -> None:
+    call = {"id": "call_0123456789abcdef", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]  # fmt: skip
+    dialogue = read_dialogue({"messages": messages})
+    template = ChatTemplate(MISTRAL)
+    fit_call_ids(dialogue, ChatTemplate(QWEN))
+    assert dialogue.messages[2]["tool_call_id"] == call["id"]
+    fit_call_ids(dialogue, template)
+    short = dialogue.messages[2]["tool_call_id"]
+    assert dialogue.messages[1]["tool_calls"][0]["id"] == short
+    assert f"sunny{short}[/TOOL_RESULTS]" in template.render(dialogue.messages)
+    fit_call_ids(dialogue, template)
+    assert dialogue.messages[2]["tool_call_id"] == short
