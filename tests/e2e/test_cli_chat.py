@@ -169,7 +169,7 @@ def test_a_text_is_held_to_a_schema_or_a_grammar_in_a_file(tmp_path: Path) -> No
     assert "--grammar" in missing.stderr
 
 
-def test_vectors_are_json_lists_or_one_record() -> None:
+def test_vectors_are_json_lists_or_one_record(tmp_path: Path) -> None:
     from cartdeck_gguf.serving import cartridge
 
     (definition,) = (cap for cap in cartridge.manifest.caps if cap.alias == "generate-text")
@@ -181,6 +181,10 @@ def test_vectors_are_json_lists_or_one_record() -> None:
     assert record["vectors"][0] == json.loads(lines[0])
     empty = run("embed", "a", "", "--model", model, "--threads", "1", "--quiet", status=2)
     assert "index 1" in empty.stderr
+    lines_file = tmp_path / "lines.txt"
+    lines_file.write_text("a\n\nb\n")
+    refused = run("embed", "--file", str(lines_file), "--model", model, "--threads", "1", "-q", "--json", status=2)
+    assert json.loads(refused.stdout)["error"]["message"].startswith(f"{lines_file}, line 2: ")
     known = json.loads(run("info", model, "--json", "-q").stdout)
     assert (known["architecture"], known["parameters"]) == ("llama", 134_515_008)
     assert "parameters\t134,515,008" in run("info", model, "-q").stdout

@@ -12,7 +12,7 @@ import typer
 
 from cartdeck.cli import text_options as opt
 from cartdeck.cli.options import AsJson, Force, Quiet, Timeout, Verbose
-from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure, from_wire
 
 CAP = "cap:embed-text"
 NUMBERS_SHOWN = 4
@@ -69,7 +69,9 @@ def embed(
         try:
             result = await ask(CAP, arguments)
         except CartdeckError as error:
-            raise error if model is not None or error.code is not Code.BAD_MODEL_FILE else _default_unread() from None
+            if model is None and error.code is Code.BAD_MODEL_FILE:
+                raise _default_unread() from None
+            raise error if file is None else _of_line(error, file) from None
         if out is not None:
             write_vectors(out, result.items, is_forced=force)
             return
@@ -99,6 +101,14 @@ def beginning_of(vector: list[float]) -> str:
     """A vector as a person sees it."""
     shown = ", ".join(f"{number:.4f}" for number in vector[:NUMBERS_SHOWN])
     return f"[{shown}, … {len(vector)} numbers]"
+
+
+def _of_line(error: CartdeckError, file: Path) -> CartdeckError:
+    """The error, its message beginning with the file and the line where it is about one of the texts."""
+    index = error.details.get("index")
+    if error.argument != "texts" or not isinstance(index, int):
+        return error
+    return from_wire({**error.to_wire(), "message": f"{file}, line {index + 1}: {error.message}"})
 
 
 def _default_unread() -> CartdeckError:
