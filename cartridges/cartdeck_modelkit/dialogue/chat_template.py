@@ -38,6 +38,9 @@ class _Steps(threading.local):
         if self.left < 0:
             raise _unusable(f"it takes more than {MOST_STEPS:,} steps")
 
+    def begin(self) -> None:
+        self.left = MOST_STEPS
+
 
 _steps: Final = _Steps()
 
@@ -96,6 +99,7 @@ class ChatTemplate:
         if len(source) > LONGEST_TEMPLATE_CHARACTERS:
             raise _unusable(f"it has {len(source):,} characters")
         environment = _new_environment()
+        _steps.begin()  # what is constant in a template is computed when it is compiled
         try:
             self._template = environment.from_string(source)
             self.takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
@@ -124,6 +128,7 @@ class ChatTemplate:
             raise _unusable(f"{type(error).__name__}: {error}") from error
 
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        _steps.begin()
         return self._template.render(messages=messages, tools=tools or None, add_generation_prompt=True, **self._tokens)
 
     def _finds_parts_alone(self) -> bool:

@@ -144,6 +144,15 @@ def test_a_template_reaches_nothing_and_its_faults_are_typed(source: str) -> Non
     assert (caught.value.code, caught.value.argument) == (Code.UNSUPPORTED, "chat-template")
 
 
+def test_one_template_that_never_ends_takes_nothing_from_those_behind_it() -> None:
+    endless = "{% for a in range(1999999) %}{{ messages[0].role }}{% endfor %}"
+    with pytest.raises(CartdeckError, match="2,000,000 steps"):
+        ChatTemplate(endless).render([{"role": "user", "content": "hi"}])
+    for _ in range(3):
+        half = ChatTemplate("{% for a in range(900000) %}{% endfor %}{{ messages[0].content }}")
+        assert half.render([{"role": "user", "content": "hi"}]) == "hi"
+
+
 def test_tools_are_read_and_a_wrong_one_is_refused_by_its_index() -> None:
     assert [tool.name for tool in read_tools([WEATHER])] == ["get_weather"]
     assert read_tools(None) == []
