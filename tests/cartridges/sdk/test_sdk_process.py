@@ -295,7 +295,7 @@ def test_manifest_is_printed_without_claiming_the_pipes() -> None:
     assert Manifest.from_json(found.stdout).name == "echo"
     wrong = subprocess.run([sys.executable, "-m", "cartdeck_echo", "nonsense"], capture_output=True, check=False)
     assert wrong.returncode == 2
-    assert b"usage" in wrong.stderr
+    assert b"it serves echo, emit" in wrong.stderr
 
 
 @pytest.mark.parametrize("package", ["cartdeck_echo", "cartdeck_models", "cartdeck_gguf"])
