@@ -2,7 +2,9 @@
 
 import json
 import math
+import shutil
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from cartdeck import Data, Engine
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.family import CAUSAL
+from cartdeck_torch.generation import splitter_for
 
 WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
 Make = Callable[..., Any]
@@ -135,6 +138,29 @@ def test_a_model_whose_template_knows_no_tools_is_told_of_them(llama: Any, make_
     assert told.syntax is not None
     none = make_answer(llama, messages=SAID, tools=[WEATHER], tool_choice="none")[2]
     assert (none.prompt_tokens, none.syntax) == (plain.prompt_tokens, None)
+
+
+def test_calls_behind_a_token_of_control_are_listed_and_show_in_no_text(
+    make_causal: Make, open_generator: Make, make_answer: Make, tmp_path: Path
+) -> None:
+    pytest.importorskip("llguidance")
+    folder = tmp_path / "listing"
+    shutil.copytree(make_causal("llama", vocab_size=259), folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][-1], "id": 258, "content": "[TOOL_CALLS]"})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    template = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{{ messages[0].content }}{# [TOOL_CALLS] #}"
+    asked = {"messages": SAID, "tools": [WEATHER], "template": template, "tool_choice": "required", "max_tokens": 120}
+    no_space = tuple((byte, -100.0) for byte in b"\t\n\r ")
+    text, _, made = make_answer(open_generator(folder), **asked, logit_bias=no_space)
+    assert (made.syntax.token, made.syntax.is_list) == (258, True)
+    splitter = splitter_for(made)
+    assert splitter is not None
+    found: list[Any] = [part for character in text for part in splitter.push(character)]
+    assert found
+    for call in found:
+        assert (call.name, json.loads(call.arguments)["city"] in ("Rome", "Oslo")) == ("get_weather", True)
+    assert not splitter.finish()
 
 
 def test_several_texts_travel_on_events_with_their_ends(with_engine: WithEngine, make_causal: Make) -> None:
