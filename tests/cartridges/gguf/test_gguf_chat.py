@@ -144,6 +144,29 @@ def test_a_template_that_takes_tools_gets_them(ask: Callable[..., Any]) -> None:
     assert not answer.text.strip()
 
 
+def test_calls_behind_a_token_of_control_are_listed_and_show_in_no_text(engine: Any, write_gguf: WriteGguf) -> None:
+    words = ["[TOOL_CALLS]", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    types = [3, 3, 3, *([6] * 256)]
+    path = write_gguf(**{"tokenizer.ggml.tokens": words, "tokenizer.ggml.token_type": types})
+    parameters = {**TIME_SCHEMA, "properties": {"city": {"enum": ["Rome", "Oslo"]}, "unit": {"enum": ["hours"]}}}
+    tool = {"type": "function", "function": {"name": "get_time", "parameters": parameters}}
+    settings: dict[str, Any] = {
+        "threads": 1,
+        "temperature": 0,
+        "max-tokens": 160,
+        "tool-choice": '"required"',
+        "tools": [tool],
+    }
+    settings["chat-template"] = "{% if tools %}{{ messages[0].content }}{% endif %}{# [TOOL_CALLS] #}"
+    settings["logit-bias"] = {str(3 + byte): -100 for byte in b"\t\n\r "}
+    answer = engine.run(CHAT, {"model": str(path), "messages": {"messages": [user("a")]}, **settings})
+    calls = answer.items_of("events")
+    assert calls
+    assert answer.text == ""
+    for call in calls:
+        jsonschema.validate(json.loads(call["arguments"]), parameters)
+
+
 def test_a_model_may_answer_in_words_beside_tools(ask: Callable[..., Any]) -> None:
     answer = ask([BRIEF, user("What is the capital of France?")], tools=TOOLS, tool_choice='"none"')
     assert answer.text == "The capital of France is Paris."
