@@ -49,6 +49,10 @@ def chat(
     context_size: opt.ContextSize = None,
     threads: opt.Threads = None,
     gpu_layers: opt.GpuLayers = None,
+    device: opt.Device = None,
+    dtype: opt.Dtype = None,
+    kv_cache: opt.KvCache = None,
+    tensor_parallel: opt.TensorParallel = None,
     lora: opt.Lora = None,
     timeout: Timeout = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each answer as one JSON record.")] = False,
@@ -80,6 +84,10 @@ def chat(
         context_size=context_size,
         threads=threads,
         gpu_layers=gpu_layers,
+        device=device,
+        dtype=dtype,
+        kv_cache=kv_cache,
+        tensor_parallel=tensor_parallel,
         lora=lora,
     )
     _check_model(model)

@@ -50,6 +50,10 @@ def generate(
     context_size: opt.ContextSize = None,
     threads: opt.Threads = None,
     gpu_layers: opt.GpuLayers = None,
+    device: opt.Device = None,
+    dtype: opt.Dtype = None,
+    kv_cache: opt.KvCache = None,
+    tensor_parallel: opt.TensorParallel = None,
     lora: opt.Lora = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
@@ -83,6 +87,10 @@ def generate(
         context_size=context_size,
         threads=threads,
         gpu_layers=gpu_layers,
+        device=device,
+        dtype=dtype,
+        kv_cache=kv_cache,
+        tensor_parallel=tensor_parallel,
         lora=lora,
     )
     arguments["prompt"] = read_text(prompt, name="prompt")

@@ -79,6 +79,19 @@ Threads: TypeAlias = Annotated[
 GpuLayers: TypeAlias = Annotated[
     str | None, typer.Option("--gpu-layers", metavar="INTEGER", help="Layers to put on the GPU; -1 for all.")
 ]
+Device: TypeAlias = Annotated[
+    str | None, typer.Option("--device", metavar="NAME", help="Where safetensors compute: auto, cpu, cuda, cuda:1.")
+]
+Dtype: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="NAME", help="What safetensors compute in: auto, float32, bfloat16, float16."),
+]
+KvCache: TypeAlias = Annotated[
+    str | None, typer.Option("--kv-cache", metavar="KIND", help="How safetensors keep the text: dynamic or static.")
+]
+TensorParallel: TypeAlias = Annotated[
+    str | None, typer.Option("--tensor-parallel", metavar="INTEGER", help="Processes that share safetensors.")
+]
 Lora: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
