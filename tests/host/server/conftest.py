@@ -154,20 +154,20 @@ def start(actor_environment: dict[str, str]) -> Callable[..., Any]:
     return lambda *options, **more: serving({**actor_environment, **more}, *options)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(start: Callable[..., Any]) -> Iterator[Server]:
-    """One for all tests that need no options."""
+    """One for all tests of a file that need no options. It is gone behind the file: other tests count processes."""
     with start("--grace", "1", "--max-audio", "60", "--model", "named=act:tokens=2") as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def talkative(start: Callable[..., Any]) -> Iterator[Server]:
     """One whose streams say something after 0.3 s of silence."""
     with start("--comment-every", "0.3", "--grace", "1") as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client(server: Server) -> Any:
     return server.client()
