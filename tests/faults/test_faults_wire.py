@@ -27,7 +27,7 @@ async def test_a_start_that_stops_half_way_says_where(
     quick: Callable[..., Settings], foreign: Callable[..., str], failure_of: Any, moment: str, code: Code, words: str
 ) -> None:
     cap = foreign(moment)
-    async with Engine(quick(start={"step_s": 0.4})) as engine:
+    async with Engine(quick(start={"step_s": 1.0})) as engine:
         error = await failure_of(engine.run(cap, {"data": "x"}))
         assert error.code is code
         assert words in str(error)
