@@ -85,6 +85,8 @@ class CatalogDirectory:
             yield self._served(named, kind, profile)
         for other in named.entry.fallback:
             stand_in = self._catalog.find(other)
+            if stand_in.entry.source is None:  # on another server, which is not asked: no reason to refuse the model
+                continue
             yield self._served(stand_in, kind, self._best(stand_in))
 
     def _best(self, named: Named) -> Profile | None:

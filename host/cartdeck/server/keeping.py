@@ -38,18 +38,24 @@ class Keeper:
         self._every_s = every_s
         self._held: set[str] = set()
         """Models that were loaded since they are to be held."""
+        self._loads: set[asyncio.Task[None]] = set()
+        """What is being loaded: a load takes long, and a look must not wait for it."""
 
     async def run(self) -> None:
         """Until it is cancelled. No look fails the server: what goes wrong is told."""
-        while True:
-            self._refresh()
-            for model, scaling in self._directory.scaled():
-                if is_held(scaling, datetime.now().astimezone()):
-                    await self._hold(model)
-                else:
-                    self._held.discard(model.name)
-                    await self._let_go(model, scaling)
-            await asyncio.sleep(self._every_s)
+        try:
+            while True:
+                self._refresh()
+                for model, scaling in self._directory.scaled():
+                    if is_held(scaling, datetime.now().astimezone()):
+                        self._hold(model)
+                    else:
+                        self._held.discard(model.name)
+                        await self._let_go(model, scaling)
+                await asyncio.sleep(self._every_s)
+        finally:
+            for load in self._loads:
+                load.cancel()
 
     def _refresh(self) -> None:
         try:
@@ -63,10 +69,15 @@ class Keeper:
             record = {"name": change.name, "what": str(change.what), "keys": list(change.keys)}
             self._tell(f"catalog: {change}", {"event": "catalog", **record})
 
-    async def _hold(self, model: ServedModel) -> None:
+    def _hold(self, model: ServedModel) -> None:
         if model.name in self._held:
             return
         self._held.add(model.name)  # once: one that fails is told of, and tried again by those who ask for it
+        load = asyncio.get_running_loop().create_task(self._load(model))
+        self._loads.add(load)
+        load.add_done_callback(self._loads.discard)
+
+    async def _load(self, model: ServedModel) -> None:
         kind = next((kind for kind in model.kinds if kind in _LEAST), model.kinds[0])
         began_s = time.monotonic()
         try:
@@ -89,9 +100,12 @@ class Keeper:
         state.used_s = 0.0
         engine = self._service.engine
         count = 0
-        for kind in model.kinds:
-            served = self._directory.find(model.name, kind)
-            count += await engine.unload(served.cap(kind), served.arguments_with({}))
+        try:
+            for kind in model.kinds:
+                served = self._directory.find(model.name, kind)
+                count += await engine.unload(served.cap(kind), served.arguments_with({}))
+        except CartdeckError as error:
+            self._tell(f"{model.name} is not unloaded: {error.message}", _record(model, "failed", error=error.message))
         if count:
             self._tell(f"{model.name} is unloaded: nobody asked for {scaling.idle_s:g} s", _record(model, "unloaded"))
 

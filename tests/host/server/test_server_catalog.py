@@ -40,6 +40,10 @@ scaling = { mode = "kept" }
 source = "act:tokens=6"
 scaling = { idle_s = 0.3 }
 
+[models.leaning]
+source = "act:tokens=1"
+fallback = ["far"]
+
 [models.far]
 external = { url = "http://127.0.0.1:9/v1" }
 """
@@ -69,7 +73,7 @@ def sessions(server: Any, spec: str) -> list[Any]:
 
 def test_the_models_of_the_catalog_are_listed_before_the_defaults(catalog: Any) -> None:
     found = {one["id"]: one for one in catalog.get("/v1/models")["data"]}
-    assert list(found)[:8] == ["quick", "broken", "worse", "lonely", "vectors", "held", "brief", "far"]
+    assert list(found)[:8] == ["quick", "broken", "worse", "lonely", "vectors", "held", "brief", "leaning"]
     assert found["quick"]["aliases"] == ["q"]
     assert found["quick"]["description"] == "Quick."
     assert found["vectors"]["kinds"] == ["embedding"]
@@ -104,6 +108,7 @@ def test_a_model_that_cannot_be_loaded_has_a_stand_in_that_is_told(catalog: Any)
         chunks = list(client.chat.completions.create(model="broken", messages=said, stream=True))
     assert "".join(one.choices[0].delta.content or "" for one in chunks) == "t0 t1 t2 t3 "
     assert catalog.get("/v1/models/broken")["state"] == "failed"
+    assert ask(catalog, "leaning")[0] == 200  # its stand-in, on another server, is not asked
     status, answer = ask(catalog, "lonely")
     assert status >= 400
     assert answer["error"]["code"] == "BAD_MODEL_FILE"
