@@ -44,6 +44,7 @@ def describe_model(headers: Sequence[Header], *, context_size: int = 0) -> dict[
         "adds_bos": first.metadata.get("tokenizer.ggml.add_bos_token"),
         "adds_eos": first.metadata.get("tokenizer.ggml.add_eos_token"),
         "pooling": _pooling(first),
+        "is_causal": first.metadata.get(f"{first.architecture}.attention.causal") is not False,
         "memory": {
             "total_bytes": estimate.total_bytes,
             "context_size": estimate.context_size,

@@ -50,6 +50,8 @@ class Verdict:
     fits_disk: bool
     fits_memory: bool | None
     sentence: str
+    architecture: str | None = None
+    """As the model's header or configuration names it; None where neither was read."""
 
     @property
     def fits(self) -> bool | None:
@@ -62,6 +64,7 @@ class Verdict:
         return {
             "path": candidate.path,
             "quantization": candidate.quantization,
+            "architecture": self.architecture,
             "files": list(candidate.files),
             "size_bytes": candidate.size_bytes,
             "missing_bytes": candidate.missing_bytes,
@@ -114,6 +117,7 @@ def judge(candidate: Candidate, growth: Growth | None, room: Room, *, context_si
         fits_disk,
         fits_memory,
         _and_disk(sentence, candidate, room),
+        growth.architecture,
     )
 
 

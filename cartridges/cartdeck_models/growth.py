@@ -24,6 +24,8 @@ class Growth:
 
     own_context: int | None
     estimate: Callable[[int, int], MemoryEstimate]
+    architecture: str | None = None
+    """As the file names it."""
 
 
 def growth_of_header(header: Header) -> Growth:
@@ -32,6 +34,7 @@ def growth_of_header(header: Header) -> Growth:
     return Growth(
         None if own is None else min(max(own, 1), LARGEST_CONTEXT),
         lambda context_size, weights_bytes: estimate_memory(header, context_size, weights_bytes=weights_bytes),
+        header.architecture or None,
     )
 
 
@@ -58,7 +61,8 @@ def growth_of_config(config: Mapping[str, Any]) -> Growth:
         widest = max(vocabulary if cached else 0, heads * context_size) + 2 * hidden + inner
         return MemoryEstimate(context_size, weights_bytes, context_size * cached, rows * widest * 4)
 
-    return Growth(min(own, LARGEST_CONTEXT) or None, estimate)
+    named = config.get("model_type")
+    return Growth(min(own, LARGEST_CONTEXT) or None, estimate, named if isinstance(named, str) else None)
 
 
 def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:

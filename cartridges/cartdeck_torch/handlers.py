@@ -9,7 +9,9 @@ from typing import Any, Final
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_sdk import Output, Report, Request
 from cartdeck_torch import text_handlers, vector_handlers
+from cartdeck_torch.architecture import describe_architecture
 from cartdeck_torch.info import describe_folder
+from cartdeck_torch.instance import ENGINE_LIBRARY
 from cartdeck_torch.serving import answering, cartridge, instance, obtain_folder
 
 __all__ = ["HANDLERS", "cartridge", "instance"]
@@ -24,6 +26,13 @@ async def model_info(request: Request, output: Output) -> None:
     async with answering(request, output, request["model"]) as provenance:
         folder = await obtain_folder(request, provenance)
         await output.write(json.dumps(describe_folder(folder), ensure_ascii=False, allow_nan=False))
+
+
+@cartridge.handles("architecture-info", needs=("architecture",))
+async def architecture_info(request: Request, output: Output) -> None:
+    """Says what the list of kinds says; the engine is not loaded."""
+    record = describe_architecture(request["architecture"])
+    await output.write(json.dumps({**record, "engine": {"library": ENGINE_LIBRARY, "version": None}}))
 
 
 @cartridge.handles("device-info")

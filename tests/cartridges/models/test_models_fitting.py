@@ -59,6 +59,7 @@ def test_a_local_file_is_judged_and_nothing_is_to_be_fetched(tmp_path: Path) -> 
     (candidate,) = record["candidates"]
     assert (record["source"], record["revision"], record["advised"]) == ("local", None, "m.Q4_0.gguf")
     assert (candidate["size_bytes"], candidate["missing_bytes"], candidate["own_context"]) == (5000, 0, 512)
+    assert candidate["architecture"] == "llama"
     assert candidate["memory"]["cache_bytes"] == 512 * 2 * 2 * 2 * 16 * 2  # tokens, key and value, layers, heads, wide
     assert record["sentence"].startswith("m.Q4_0.gguf: It fits")
     assert fit(str(path), 64)["candidates"][0]["context_size"] == 64
