@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from cartdeck import Engine, Settings
-from cartdeck.sessions.network_cut import network_cut
+from cartdeck.sessions.network_cut import WAYS, network_cut
 from cartdeck_protocol.caps import Manifest
 from cartdeck_protocol.errors import CartdeckError, Code
 
@@ -107,6 +109,22 @@ def test_a_cartridge_that_asks_for_nothing_gets_no_network_and_a_folder_of_its_o
     assert folder.parent == Path(tempfile.gettempdir())
     assert folder.name.startswith("cartdeck-")
     assert not folder.exists(), "it goes with the process"
+
+
+def test_without_rights_of_its_own_a_process_gets_a_loopback_interface_and_no_right() -> None:
+    unshare = shutil.which("unshare")
+    if sys.platform != "linux" or unshare is None:
+        pytest.skip("there are no namespaces here")
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.getuid() == 0 else ()
+    seen = ("cat", "/proc/net/dev", "/proc/self/status", "/proc/net/if_inet6")
+    done = subprocess.run(
+        (*nobody, unshare, *WAYS[1], *seen), capture_output=True, text=True, timeout=60, check=False, cwd="/"
+    )
+    if "Operation not permitted" in done.stderr or "not found" in done.stderr:
+        pytest.skip(f"this system does not let a user do it: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    assert "CapEff:\t0000000000000000" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith(" lo"), "it has an address, so it is up"
 
 
 def test_a_cartridge_gets_what_its_file_asks_for(

@@ -13,8 +13,17 @@ from typing import Final
 
 _PROBE_S: Final = 5.0
 _INTERFACES: Final = "/proc/net/dev"
+# Processes of one model talk over the loopback interface, which is down in a new network, and which a user without
+# rights may bring up only at its beginning. What that takes is given back before the command.
+_UP: Final = (
+    'PATH="$PATH:/usr/sbin:/sbin" ip link set lo up && exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"'
+)
 # Who may do it without a user namespace keeps the rights over files that one would take away.
-_WAYS: Final = (("--net",), ("--user", "--map-current-user", "--net"))
+WAYS: Final = (
+    ("--net", "--"),
+    ("--user", "--map-current-user", "--keep-caps", "--net", "--", "sh", "-c", _UP, "sh"),
+    ("--user", "--map-current-user", "--net", "--"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +47,8 @@ def network_cut() -> NetworkCut:
     if unshare is None or cat is None:
         return NetworkCut((), "the program unshare (of util-linux) is not there")
     reasons: list[str] = []
-    for way in _WAYS:
-        prefix = (unshare, *way, "--")
+    for way in WAYS:
+        prefix = (unshare, *way)
         try:
             done = subprocess.run(
                 (*prefix, cat, _INTERFACES),
