@@ -19,8 +19,10 @@ from cartdeck.server.embedding_endpoint import EmbeddingEndpoint
 from cartdeck.server.gate import AccessLog, Gate
 from cartdeck.server.json_response import error_response
 from cartdeck.server.listing_endpoints import ListingEndpoints
+from cartdeck.server.live_endpoint import LiveEndpoint
 from cartdeck.server.native_endpoints import NativeEndpoints
 from cartdeck.server.openapi import document
+from cartdeck.server.page_endpoints import PREFIX, PageEndpoints
 from cartdeck.server.refusal import CLIENT_GONE, Refused
 from cartdeck.server.service import Service
 from cartdeck.server.text_endpoints import TextEndpoints
@@ -40,6 +42,7 @@ def make_app(service: Service, *, log: AccessLog | None = None) -> ASGIApp:
     """The application: all endpoints behind the gate."""
     texts, audio, native = TextEndpoints(service), AudioEndpoints(service), NativeEndpoints(service)
     embedding, listing = EmbeddingEndpoint(service), ListingEndpoints(service)
+    page, live = PageEndpoints(service), LiveEndpoint(service)
     described = document()
 
     async def openapi(_request: Request) -> Response:
@@ -56,13 +59,17 @@ def make_app(service: Service, *, log: AccessLog | None = None) -> ASGIApp:
         Route("/v1/models/{name:path}", listing.model, methods=get),
         Route("/caps/call", native.call, methods=post),
         Route("/plans/run", native.run_plan, methods=post),
+        Route("/plans/show", page.show_plan, methods=post),
         Route("/caps", listing.caps, methods=get),
         Route("/cartridges", listing.cartridges, methods=get),
         Route("/stats", listing.stats, methods=get),
+        Route("/events", live.events, methods=get),
         Route("/healthz", listing.healthz, methods=get),
         Route("/readyz", listing.readyz, methods=get),
         Route("/metrics", listing.metrics, methods=get),
         Route("/openapi.json", openapi, methods=get),
+        Route("/", page.page, methods=get),
+        Route(PREFIX + "{name:path}", page.asset, methods=get),
         *(Route(path, _not_here(path), methods=post) for path in NOT_HERE),
     ]
     handlers: dict[Any, Any] = {

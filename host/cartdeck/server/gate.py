@@ -20,8 +20,10 @@ from cartdeck.server.refusal import CLIENT_GONE, Refused
 from cartdeck.server.service import Service
 from cartdeck_protocol.errors import CartdeckError, ErrorClass
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""For whoever watches the server: they say nothing but whether it works, and ask for no key."""
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/"})
+"""For whoever watches the server, and the page: they say nothing but whether it works, and ask for no key."""
+OPEN_FOLDER: Final = "/page/"
+"""The page's files."""
 AccessLog = Callable[[dict[str, Any]], None]
 
 
@@ -62,7 +64,7 @@ class Gate:
     def _check(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         check_page(headers, self._service.options)
-        if path in OPEN_PATHS:
+        if path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return
         if self._keys and scope["method"] != "OPTIONS":
             self._check_key(headers)
@@ -84,14 +86,15 @@ class Gate:
 def check_page(headers: Headers, options: ServerOptions) -> None:
     """Raises Refused 403 for a request that a web page makes without leave.
 
-    A browser sends the page's origin along. A page whose own name leads to this machine (DNS rebinding) is found by the
-    name that it was asked under, in Host.
+    A browser sends the page's origin along; the server's own page has the server's. A page whose own name leads to this
+    machine (DNS rebinding) is found by the name that it was asked under, in Host.
     """
-    origin = headers.get("origin")
-    if origin is not None and origin not in options.origins and "*" not in options.origins:
+    origin, host = headers.get("origin"), headers.get("host", "")
+    is_own = origin is not None and bool(host) and origin in (f"http://{host}", f"https://{host}")
+    if origin is not None and not is_own and origin not in options.origins and "*" not in options.origins:
         message = f"Web pages of {origin[:200]} may not ask here; --allow-origin lets them."
         raise Refused(403, "FORBIDDEN_ORIGIN", message, error_class=ErrorClass.USER.value)
-    if options.is_local and not options.keys and not _is_local_name(headers.get("host", ""), options.hosts):
+    if options.is_local and not options.keys and not _is_local_name(host, options.hosts):
         message = f"This server is not known as {headers['host'][:200]}; --allow-host makes it so."
         raise Refused(403, "FORBIDDEN_HOST", message, error_class=ErrorClass.USER.value)
 

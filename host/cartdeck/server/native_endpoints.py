@@ -76,12 +76,22 @@ class NativeEndpoints:
         inputs = decoded_arguments(asked.inputs)
         run = PlanRun(self._service.engine, asked.plan, inputs, on_error=asked.on_error)
         if asked.stream:
-            pieces = _plan_pieces(run, self._service.options.comment_s)
+            pieces = self._plan_pieces(run)
             return EventStream(pieces, cancel=lambda _: run.cancel(), comment_s=self._service.options.comment_s)
-        async with run:
-            with Departure(request.receive, lambda _: run.cancel()):
-                result = await run.collect()
-            return json_response(plan_end(result))
+        with self._service.journal.following("plan"):
+            async with run:
+                with Departure(request.receive, lambda _: run.cancel()):
+                    result = await run.collect()
+        return json_response(plan_end(result))
+
+    async def _plan_pieces(self, run: PlanRun) -> AsyncGenerator[bytes]:
+        """The plan's events by their names, and at last `end` with the outputs."""
+        with self._service.journal.following("plan"):
+            async with run, aclosing(paced(run, self._service.options.comment_s)) as batches:
+                async for events in batches:
+                    yield b"".join(plan_event(one) for one in events)
+                last = event(plan_end(run.result), "end")
+        yield last
 
 
 async def _nothing() -> None:
@@ -159,11 +169,3 @@ def _value(value: Any) -> dict[str, Any]:
         return {"text": value.decode()}
     except UnicodeDecodeError:
         return plain(value)
-
-
-async def _plan_pieces(run: PlanRun, comment_s: float) -> AsyncGenerator[bytes]:
-    """The plan's events by their names, and at last `end` with the outputs."""
-    async with run, aclosing(paced(run, comment_s)) as batches:
-        async for events in batches:
-            yield b"".join(plan_event(one) for one in events)
-        yield event(plan_end(run.result), "end")

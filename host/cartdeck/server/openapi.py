@@ -13,6 +13,7 @@ from cartdeck import __version__
 from cartdeck.server.audio_endpoints import AudioRequest
 from cartdeck.server.embedding_endpoint import EmbeddingRequest
 from cartdeck.server.native_endpoints import CapRequest, PlanRequest
+from cartdeck.server.page_endpoints import PlanDrawing
 from cartdeck.server.text_request import ChatRequest, CompletionRequest
 
 _JSON: Final = "application/json"
@@ -25,6 +26,7 @@ _ANSWERS: Final[dict[str, tuple[type[BaseModel], str, str]]] = {
     "/v1/audio/translations": (AudioRequest, _FORM, "Writes down in English what is said in `file`."),
     "/caps/call": (CapRequest, _JSON, "Calls any cap; its events as a stream, or one record at its end."),
     "/plans/run": (PlanRequest, _JSON, "Runs a plan; its events as a stream, or one record at its end."),
+    "/plans/show": (PlanDrawing, _JSON, "Compiles a plan; its boxes and wires, and what it takes and gives."),
 }
 _QUESTIONS: Final = {
     "/v1/models": "The models that have a name.",
@@ -32,6 +34,8 @@ _QUESTIONS: Final = {
     "/caps": "The caps, their arguments and outputs.",
     "/cartridges": "The cartridges with their sessions.",
     "/stats": "What each session did and does.",
+    "/events": "How the server does, told as it changes: a stream. With `?log=NAME` that cartridge's log.",
+    "/": "A page that shows all this.",
     "/healthz": "Whether the server lives.",
     "/readyz": "Whether it takes requests.",
     "/metrics": "Figures for Prometheus.",

@@ -15,8 +15,11 @@ from starlette.requests import Request
 from cartdeck.calls.call import Call
 from cartdeck.engine import Engine
 from cartdeck.events import Data, Event, Result
+from cartdeck.server.call_watch import WatchedCall
 from cartdeck.server.directory import Kind, ModelDirectory, ServedModel
 from cartdeck.server.fields import as_record
+from cartdeck.server.journal import Journal
+from cartdeck.server.log_tails import LogTails
 from cartdeck.server.metrics import Metrics
 from cartdeck.server.model_state import ModelStates, is_about_loading, settle
 from cartdeck.server.options import ServerOptions
@@ -36,6 +39,8 @@ class Service:
         self.options = options
         self.metrics = Metrics(engine)
         self.states = ModelStates()
+        self.journal = Journal()
+        self.tails = LogTails()
         self.open_requests = 0
         self.is_stopping = False
         self.started_s = time.time()
@@ -92,7 +97,17 @@ class Served:
 
     def _open(self, keep_bytes: int) -> Call:
         way = self._way
-        self._call = self._service.engine.call(way.cap, way.arguments, timeout_s=self._timeout_s, keep_bytes=keep_bytes)
+        service = self._service
+        self._call = WatchedCall(
+            service.engine,
+            way.cap,
+            way.arguments,
+            timeout_s=self._timeout_s,
+            keep_bytes=keep_bytes,
+            journal=service.journal,
+            tails=service.tails,
+            model=None if way.model is None else way.model.name,
+        )
         return self._call
 
     def _takes_next_way(self, error: CartdeckError) -> bool:

@@ -5,6 +5,7 @@ It does not know the process or the pipe that the bytes come from.
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 
 class LogRing:
@@ -15,6 +16,8 @@ class LogRing:
 
     def __init__(self, *, ring_bytes: int, line_bytes: int, on_line: Callable[[str], None] | None = None) -> None:
         self.total_bytes = 0
+        self.total_lines = 0
+        """Whole lines that ever came, those that were dropped among them."""
         self.dropped_bytes = 0
         self._ring_bytes = ring_bytes
         self._line_bytes = line_bytes
@@ -48,8 +51,14 @@ class LogRing:
         lines = [*self._lines, self._partial] if self._partial else list(self._lines)
         return [_text(line) for line in lines[-count:]] if count else []
 
+    def lines_since(self, count: int) -> list[str]:
+        """The whole lines behind the first `count` that ever came, as far as they are kept, oldest first."""
+        new = min(self.total_lines - count, len(self._lines))
+        return [_text(line) for line in islice(self._lines, len(self._lines) - new, None)] if new > 0 else []
+
     def _keep(self, line: bytes) -> None:
         self._lines.append(line)
+        self.total_lines += 1
         self._kept_bytes += len(line) + 1
         while self._kept_bytes > self._ring_bytes:
             size = len(self._lines.popleft()) + 1
