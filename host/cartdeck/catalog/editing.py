@@ -31,15 +31,30 @@ def add_model(path: Path, name: str, table: dict[str, Any], *, replace: bool = F
     """
 
     def add(document: Document) -> None:
-        models: Any = document.get("models")
-        if models is None:
-            models = document["models"] = tomlkit.table(is_super_table=True)
-        if name in models and not replace:
+        if name in document.get("models", {}) and not replace:
             message = f"{path}: there is a model {name} already; --replace writes over it"
             raise failure(Code.BAD_ARGUMENT, message, argument="name")
-        models[name] = _as_table(table)
+        put_model(document, name, table)
 
-    return _edit(path, add)
+    return edit(path, add)
+
+
+def put_model(document: Document, name: str, table: dict[str, Any]) -> None:
+    """Put a model's table into a document, in the place of one of that name."""
+    models: Any = document.get("models")
+    if models is None:
+        models = document["models"] = tomlkit.table(is_super_table=True)
+    models[name] = _as_table(table)
+
+
+def put_keys(document: Document, name: str, values: dict[str, Any]) -> None:
+    """Give keys of a model that is there other values; None takes one out. The rest of the model stays as it is."""
+    models: Any = document["models"]
+    for key, value in values.items():
+        if value is None:
+            models[name].pop(key, None)
+        else:
+            models[name][key] = _as_table(cast("_Values", value)) if isinstance(value, dict) else value
 
 
 def remove_model(path: Path, name: str) -> Catalog:
@@ -56,7 +71,7 @@ def remove_model(path: Path, name: str) -> Catalog:
         models: Any = document["models"]
         del models[name]
 
-    return _edit(path, remove)
+    return edit(path, remove)
 
 
 def pin_origin(path: Path, name: str, origin: dict[str, Any]) -> Catalog:
@@ -67,11 +82,15 @@ def pin_origin(path: Path, name: str, origin: dict[str, Any]) -> Catalog:
         if name in models and "origin" not in models[name]:
             models[name]["origin"] = _as_table(origin)
 
-    return _edit(path, pin)
+    return edit(path, pin)
 
 
-def _edit(path: Path, change: Callable[[Document], None]) -> Catalog:
-    """One edit at a time, of all processes; what would not be sound is not written."""
+def edit(path: Path, change: Callable[[Document], None], *, is_dry: bool = False) -> Catalog:
+    """One edit at a time, of all processes; what would not be sound is not written. The catalog as it is then, or, with
+    `is_dry`, as it would be: nothing is written.
+
+    Raises BAD_ARGUMENT for a catalog that is not sound before or after, or cannot be written; and what `change` raises.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f".{path.name}.lock"), timeout=_LOCK_S):
@@ -81,7 +100,7 @@ def _edit(path: Path, change: Callable[[Document], None]) -> Catalog:
             change(document)
             after = tomlkit.dumps(cast("tomlkit.TOMLDocument", document))
             catalog = parse_catalog(after, origin=str(path))
-            if after != text:
+            if after != text and not is_dry:
                 _replace(path, after)
             return catalog
     except Timeout:

@@ -144,7 +144,7 @@ def add(
         "scaling": {"mode": "kept"} if is_kept else None,
     }
     path = file or catalog_path()
-    _editing().add_model(path, name, {key: value for key, value in table.items() if value}, replace=replace)
+    load_editing().add_model(path, name, {key: value for key, value in table.items() if value}, replace=replace)
     print_text(json_line({"path": str(path), "added": name}) if as_json else f"{path}: {name} is in it\n")
 
 
@@ -159,11 +159,11 @@ def remove(name: ModelName, file: File = None, as_json: AsJson = False) -> None:
     from cartdeck.cli.render import json_line
 
     path = file or catalog_path()
-    _editing().remove_model(path, name)
+    load_editing().remove_model(path, name)
     print_text(json_line({"path": str(path), "removed": name}) if as_json else f"{path}: {name} is out of it\n")
 
 
-def _editing() -> Any:
+def load_editing() -> Any:
     """The module that edits. Raises CARTRIDGE_UNAVAILABLE with the command that brings its libraries."""
     try:
         from cartdeck.catalog import editing
