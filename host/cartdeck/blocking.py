@@ -23,6 +23,7 @@ from cartdeck.discovery import BrokenCartridge
 from cartdeck.engine import Engine
 from cartdeck.events import Event, Result
 from cartdeck.loop_thread import LoopThread
+from cartdeck.pool.priority import Priority, PriorityName
 from cartdeck.settings import Settings
 from cartdeck.stats import EngineStats
 from cartdeck.status import CapEntry, CartridgeStatus
@@ -152,13 +153,22 @@ class BlockingEngine:
         *,
         timeout_s: float | None = None,
         keep_bytes: int | None = None,
+        priority: PriorityName = Priority.STANDARD,
     ) -> BlockingCall:
         """As `Engine.call`: `with engine.call(...) as call: for event in call: ...`, then `call.result`."""
-        return BlockingCall(self, self._engine.call(cap, arguments, timeout_s=timeout_s, keep_bytes=keep_bytes))
+        call = self._engine.call(cap, arguments, timeout_s=timeout_s, keep_bytes=keep_bytes, priority=priority)
+        return BlockingCall(self, call)
 
-    def run(self, cap: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Result:
+    def run(
+        self,
+        cap: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        priority: PriorityName = Priority.STANDARD,
+    ) -> Result:
         """As `Engine.run`. A KeyboardInterrupt cancels the call."""
-        return self.wait_for(partial(self._engine.run, cap, arguments, timeout_s=timeout_s))
+        return self.wait_for(partial(self._engine.run, cap, arguments, timeout_s=timeout_s, priority=priority))
 
     def plan(
         self, plan: "Plan | CompiledPlan | str", inputs: Mapping[str, Any] | None = None, **options: Any
@@ -178,9 +188,22 @@ class BlockingEngine:
         with self.plan(plan, inputs, **options) as run:
             return run.collect()
 
-    def load(self, target: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
+    def load(
+        self,
+        target: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        priority: PriorityName = Priority.STANDARD,
+    ) -> None:
         """As `Engine.load`."""
-        self.wait_for(partial(self._engine.load, target, arguments, timeout_s=timeout_s))
+        self.wait_for(partial(self._engine.load, target, arguments, timeout_s=timeout_s, priority=priority))
+
+    def classify(
+        self, target: str, arguments: Mapping[str, Any] | None = None, *, priority: PriorityName = Priority.STANDARD
+    ) -> bool:
+        """As `Engine.classify`."""
+        return self.on_loop(partial(self._engine.classify, target, arguments, priority=priority))
 
     def unload(self, target: str | None = None, arguments: Mapping[str, Any] | None = None) -> int:
         """As `Engine.unload`."""

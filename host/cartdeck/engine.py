@@ -22,6 +22,7 @@ from cartdeck.peers.forward import Forward, parent_of
 from cartdeck.peers.memory_ask import is_ask
 from cartdeck.pool.policy import SessionKey
 from cartdeck.pool.pool import Pool
+from cartdeck.pool.priority import Priority, PriorityName, priority_of
 from cartdeck.pool.reset_mark import ALL, ResetMarks
 from cartdeck.pool.visit import Visit
 from cartdeck.request import Request
@@ -150,20 +151,29 @@ class Engine:
         *,
         timeout_s: float | None = None,
         keep_bytes: int | None = None,
+        priority: PriorityName = Priority.STANDARD,
     ) -> Call:
         """A call of `cap` (a URN, or an alias alone), to be used as `async with engine.call(...) as call`.
 
         Entering it routes and checks: what is wrong with the cap or an argument is raised there. `timeout_s` bounds
         the whole call, waiting included; None is no limit. `keep_bytes` is how much of the output the result keeps;
-        without it the setting says, and it is less while other calls keep much.
+        without it the setting says, and it is less while other calls keep much. `priority` is the class of the call,
+        "critical", "standard" or "opportunistic": which instances may be ended for it, and which calls it waits for.
         """
-        return Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=keep_bytes)
+        call = Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=keep_bytes)
+        call.priority = priority_of(priority)
+        return call
 
     async def run(
-        self, cap: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+        self,
+        cap: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        priority: PriorityName = Priority.STANDARD,
     ) -> Result:
         """Run `cap` to its end and give its result, all of it. A caller that is cancelled cancels the call."""
-        call = Call(self, cap, arguments, timeout_s=timeout_s, keep_bytes=KEEP_ALL)
+        call = self.call(cap, arguments, timeout_s=timeout_s, keep_bytes=KEEP_ALL, priority=priority)
         call.begin()
         try:
             return await call.collect()
@@ -207,7 +217,12 @@ class Engine:
     # -- sessions
 
     async def load(
-        self, target: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+        self,
+        target: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        priority: PriorityName = Priority.STANDARD,
     ) -> None:
         """Start the session that a call of `target` (a cap, or a cartridge by its name) with these instance arguments
         would use, and wait until it is ready. The instance itself is loaded by the cartridge with its first call."""
@@ -215,6 +230,7 @@ class Engine:
         limit_s = checked_timeout(timeout_s)
         route, prepared = self._instance_of(target, checked_arguments(arguments))
         visit = Visit(self.loop)
+        visit.priority = priority_of(priority)
         self.submit(visit, route, prepared)
         try:
             async with asyncio.timeout(limit_s):
@@ -223,6 +239,15 @@ class Engine:
             raise failure(Code.TIMED_OUT, f"{visit.key} was not ready within {limit_s:g} s") from None
         finally:
             self.pool.leave(visit)
+
+    def classify(
+        self, target: str, arguments: Mapping[str, Any] | None = None, *, priority: PriorityName = Priority.STANDARD
+    ) -> bool:
+        """Say of which class the instance is that a call of `target` with these arguments uses, until a call of a
+        higher one comes to it. Whether there is such an instance now."""
+        self.check_open()
+        route, prepared = self._instance_of(target, checked_arguments(arguments))
+        return self.pool.classify(SessionKey(route.cartridge.name, prepared.instance), priority_of(priority))
 
     async def unload(self, target: str | None = None, arguments: Mapping[str, Any] | None = None) -> int:
         """End sessions: of one cap with these instance arguments; of a cartridge by its name; all without a target.

@@ -11,11 +11,13 @@ from typing import Any
 from cartdeck.calls.arguments import Prepared
 from cartdeck.peers.link import Link
 from cartdeck.pool.policy import SessionKey
+from cartdeck.pool.priority import Priority
 from cartdeck.router import Route
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import Exchange, InStream, Logged
 
 _NOWHERE = SessionKey("")
+_LAST = 1 << 62
 
 
 class Request(ABC):
@@ -23,7 +25,8 @@ class Request(ABC):
 
     __slots__ = (
         "_phase", "_progress", "_work", "advanced_at_s", "arrival", "cancel_timer", "exchange", "heard_at_s",
-        "is_answered", "is_second_try", "is_waiting", "key", "noticed", "parent", "peers", "prepared", "request_id",
+        "is_answered", "is_second_try", "is_waiting", "key", "noticed", "parent", "peers", "prepared", "priority",
+        "request_id",
         "route", "session",
     )  # fmt: skip
 
@@ -35,6 +38,8 @@ class Request(ABC):
         """The request whose cartridge makes this peer call."""
         self.peers: set[Request] = set()
         """The peer calls that are made for this request and have not ended."""
+        self.priority: Priority = Priority.STANDARD if parent is None else parent.priority
+        """Whom it may make end, and who may make its session end: of the one that it was made for, if there is one."""
         self.route: Route | None = None
         self.prepared: Prepared | None = None
         self.key = _NOWHERE
@@ -62,6 +67,12 @@ class Request(ABC):
         self._phase: str | None = None
 
     # -- where it stands
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Its turn among those that wait for a place or for memory, the least first: by class, then by arrival. One
+        that has not waited yet comes last of its class."""
+        return -self.priority, self.arrival if self.is_waiting else _LAST
 
     def chain(self) -> "list[Request]":
         """This request and those that it was made for, the innermost first."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from cartdeck.pool.policy import SessionKey
+from cartdeck.pool.priority import Priority
 from cartdeck_protocol.errors import CartdeckError, from_wire
 
 
@@ -63,6 +64,8 @@ class SessionStats:
     """Of the process that runs now."""
     reserved_bytes: int
     """What it was granted of the memory budget; what counts there is the larger of the two."""
+    priority: Priority | None
+    """The class of the process that runs: who gives way first when memory is short."""
     cpu_s: float | None
     """As `rss_bytes`."""
     starts: int
@@ -84,6 +87,7 @@ class SessionStats:
             **self.traffic.to_plain(),
             "rss_bytes": self.rss_bytes,
             "reserved_bytes": self.reserved_bytes,
+            "class": None if self.priority is None else self.priority.word,
             "cpu_s": self.cpu_s,
             "starts": self.starts,
             "restarts": self.restarts,

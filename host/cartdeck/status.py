@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from cartdeck.discovery import Cartridge
 from cartdeck.pool.policy import SessionKey
+from cartdeck.pool.priority import Priority
 from cartdeck_protocol.caps import CapDefinition
 from cartdeck_protocol.errors import CartdeckError
 
@@ -30,6 +31,8 @@ class SessionStatus:
     rss_bytes: int | None
     reserved_bytes: int
     """What it was granted of the memory budget."""
+    priority: Priority | None
+    """The class of its process, if one runs."""
     failures: int
     is_quarantined: bool
     first_error: CartdeckError | None

@@ -127,7 +127,13 @@ async def test_a_wait_that_is_too_long_is_refused_with_who_holds_it_and_the_proc
         assert error.code is Code.INSUFFICIENT_MEMORY
         assert (error.details["need"], error.details["free"]) == (500 * MB, 300 * MB)
         assert error.details["holders"] == [
-            {"cartridge": "ballast", "instance": '{"item":"a"}', "bytes": 700 * MB, "state": "busy"}
+            {
+                "cartridge": "ballast",
+                "instance": '{"item":"a"}',
+                "bytes": 700 * MB,
+                "state": "busy",
+                "class": "standard",
+            }
         ]
         assert error.details["retry_after_s"] > 0
         pid = next(one.process.pid for one in engine.pool.sessions if one.key.instance == '{"item":"b"}')

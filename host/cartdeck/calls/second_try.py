@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+from cartdeck.pool.priority import Priority
 from cartdeck.request import Request
 from cartdeck.sessions.session import Session
 from cartdeck_protocol.errors import CartdeckError, Code
@@ -25,10 +26,10 @@ class SecondTry:
     """The calls that wait for others to be gone. Each call has one second try."""
 
     def __init__(
-        self, *, make_room: Callable[[Session], Collection[Session]], enter: Callable[[Request], None]
+        self, *, make_room: Callable[[Session, Priority], Collection[Session]], enter: Callable[[Request], None]
     ) -> None:
-        """`make_room(session)` ends all idle instances but that one, and says which are on their way out; `enter`
-        brings a request to its door again."""
+        """`make_room(session, priority)` ends all idle instances but that one that give way to that class, and says
+        which are on their way out; `enter` brings a request to its door again."""
         self._make_room = make_room
         self._enter = enter
         self._waiting: dict[Request, set[Session]] = {}
@@ -40,7 +41,7 @@ class SecondTry:
         room can be made.
         """
         request: Request = event.exchange.owner
-        leaving = set(self._make_room(session)) if self._is_worth_it(request, event) else None
+        leaving = set(self._make_room(session, request.priority)) if self._is_worth_it(request, event) else None
         if not leaving:
             # For those whose peer call this was: they need not try it again.
             event.error.details.setdefault(_TRIED, request.is_second_try)

@@ -60,6 +60,8 @@ class MemoryAsk(Request):
         """`number` tells it from the others. Raises what is wrong with the question."""
         super().__init__(parent)
         self.asker = asker
+        if parent is None:
+            self.priority = asker.priority
         self.size_bytes = _asked_bytes(event)
         self.key = SessionKey("", f"memory ask {number}")
         self.timer: Any = None

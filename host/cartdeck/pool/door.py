@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from cartdeck.discovery import Cartridge
 from cartdeck.pool.policy import Failures, SessionKey
+from cartdeck.pool.priority import Priority
 from cartdeck.request import Request
 from cartdeck.sessions.session import Session
 from cartdeck.status import SessionStatus
@@ -43,6 +44,24 @@ class Door:
     def is_forgettable(self) -> bool:
         return self.session is None and not self.waiting and self.failures is None
 
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Of the first that waits here: see `Request.turn`."""
+        return self.waiting[0].turn
+
+    @property
+    def priority(self) -> Priority:
+        """The highest class of those that wait here; there is one."""
+        return self.waiting[0].priority
+
+    def add(self, request: Request) -> None:
+        """It waits here: behind those of its class, before those of lower ones."""
+        place = len(self.waiting)
+        while place and self.waiting[place - 1].priority < request.priority:
+            place -= 1
+        self.waiting.insert(place, request)
+        request.is_waiting = True
+
     def status(self) -> SessionStatus:
         session, failures = self.session, self.failures
         if session is None:
@@ -57,6 +76,7 @@ class Door:
             waiting_requests=len(self.waiting),
             rss_bytes=None if session is None or session.health is None else session.health.rss_bytes,
             reserved_bytes=0 if session is None else session.reserved_bytes,
+            priority=None if session is None else session.priority,
             failures=0 if failures is None else failures.count,
             is_quarantined=failures is not None and failures.is_quarantined,
             first_error=None if failures is None else failures.first,

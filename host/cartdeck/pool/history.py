@@ -126,6 +126,7 @@ def _session_stats(key: SessionKey, door: Door | None, record: _Record, ending: 
         traffic=sum((one.traffic() for one in live), record.traffic),
         rss_bytes=process.rss_bytes() if process is not None and is_running else None,
         reserved_bytes=0 if shown is None else shown.reserved_bytes,
+        priority=None if shown is None else shown.priority,
         cpu_s=process.cpu_s() if process is not None and is_running else None,
         starts=record.starts,
         restarts=record.restart_count,

@@ -5,6 +5,7 @@ It does not know doors and places. The decisions are `memory_policy`'s; this car
 
 import asyncio
 import logging
+from bisect import insort
 from collections.abc import Callable
 from typing import Final
 
@@ -26,7 +27,7 @@ _RETRY_S: Final = 1.0
 
 
 class Memory:
-    """Everything runs on the loop's thread. `asks` are those that wait, in the order in which they came."""
+    """Everything runs on the loop's thread. `asks` are those that wait, by class, in each in the order of arrival."""
 
     def __init__(
         self,
@@ -68,8 +69,10 @@ class Memory:
             self._grant(ask)
             if self._asks:  # it may have given some back
                 self._on_change()
-        elif (plan := self._plan(ask, claimed=self._claimed())).room is Room.FREE:
+        elif (plan := self._plan(ask, claimed=self._claimed(ask))).room is Room.FREE:
             self._grant(ask)
+        elif plan.room is Room.KEPT and self._is_kept(ask):
+            self._refuse_class(ask)
         else:
             self._wait(ask, plan)
 
@@ -79,9 +82,9 @@ class Memory:
             message = f"{ask.asker.key} waits for memory {most} times already, as often as it takes calls at once"
             ask.fail(failure(Code.QUEUE_FULL, message, details={"retry_after_s": _RETRY_S}))
             return
-        self._asks.append(ask)
         ask.is_waiting = True
-        if plan.room is Room.BUSY and not self._can_end(ask):
+        insort(self._asks, ask, key=lambda one: one.turn)
+        if plan.room in (Room.BUSY, Room.KEPT) and not self._can_end(ask):
             return
         self._evict(plan)
         ask.timer = asyncio.get_running_loop().call_later(self._settings.wait_s, self._expire, ask)
@@ -135,6 +138,14 @@ class Memory:
             )
         )
 
+    def _is_kept(self, ask: MemoryAsk) -> bool:
+        """Whether it is for ever in vain that it waits, also when those before it are gone."""
+        return self._plan(ask, claimed=0).room is Room.KEPT
+
+    def _refuse_class(self, ask: MemoryAsk) -> None:
+        reason = f"the rest is held by a higher class, which gives way to no {ask.priority.word} call"
+        self._refuse(ask, reason, _RETRY_S)
+
     def _notice(self, ask: MemoryAsk) -> None:
         text = memory_policy.waiting_text(
             self._seating.holders(ask.asker), need_bytes=self._need(ask), budget_bytes=self._settings.budget_bytes
@@ -163,7 +174,12 @@ class Memory:
                     self._grant(ask)
                     has_answered = True
                     continue
-                if plan.room is not Room.BUSY:
+                if plan.room is Room.KEPT and self._is_kept(ask):
+                    self._asks.remove(ask)
+                    self._refuse_class(ask)
+                    has_answered = True
+                    continue
+                if plan.room not in (Room.BUSY, Room.KEPT):
                     claimed += self._need(ask) - used_bytes(ask.asker)
                 self._evict(plan)
                 self._notice(ask)
@@ -171,11 +187,11 @@ class Memory:
             self._is_settling = False
         return has_answered
 
-    def _claimed(self) -> int:
-        """What is being made free for those that wait already."""
+    def _claimed(self, newcomer: MemoryAsk) -> int:
+        """What is being made free for those that wait already and come before it."""
         claimed = 0
         for ask in self._asks:
-            if self._plan(ask, claimed=claimed).room in (Room.SOON, Room.FREE):
+            if ask.turn < newcomer.turn and self._plan(ask, claimed=claimed).room in (Room.SOON, Room.FREE):
                 claimed += self._need(ask) - used_bytes(ask.asker)
         return claimed
 
@@ -184,6 +200,7 @@ class Memory:
             self._seating.holders(ask.asker),
             need_bytes=self._need(ask),
             budget_bytes=self._settings.budget_bytes - claimed,
+            priority=ask.priority,
         )
 
     def _need(self, ask: MemoryAsk) -> int:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final
 
 from cartdeck.pool.policy import SessionKey
+from cartdeck.pool.priority import Priority
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _MOST_HOLDERS: Final = 8
@@ -28,6 +29,7 @@ class Holder:
     """Its process is on its way out: what it holds is free soon."""
     used_at_s: float
     """When its last call ended, on the loop's clock."""
+    priority: Priority = Priority.STANDARD
 
     @property
     def state(self) -> str:
@@ -43,6 +45,8 @@ class Room(Enum):
     """There is when the victims are gone too."""
     BUSY = "busy"
     """There is not before busy ones end."""
+    KEPT = "kept"
+    """There is not, whoever becomes idle: the rest is held by classes that do not give way to the one that asks."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,10 +55,13 @@ class RoomPlan:
     victims: tuple[SessionKey, ...] = ()
 
 
-def make_room(others: Iterable[Holder], *, need_bytes: int, budget_bytes: int) -> RoomPlan:
-    """Where `need_bytes` come from, beside what the others hold.
+def make_room(
+    others: Iterable[Holder], *, need_bytes: int, budget_bytes: int, priority: Priority = Priority.STANDARD
+) -> RoomPlan:
+    """Where `need_bytes` of a request of that class come from, beside what the others hold.
 
-    Idle ones are evicted, those unused for longest first, and only when that is enough: never a busy or loading one.
+    Idle ones are evicted: the lowest class first, in a class those unused for longest, and only when that is enough;
+    never a busy or loading one, nor one that does not give way to that class.
     """
     held = list(others)
     missing = sum(one.used_bytes for one in held) + need_bytes - budget_bytes
@@ -63,35 +70,43 @@ def make_room(others: Iterable[Holder], *, need_bytes: int, budget_bytes: int) -
     missing -= sum(one.used_bytes for one in held if one.is_ending)
     if missing <= 0:
         return RoomPlan(Room.SOON)
-    victims = _least_used(held, missing)
+    yielding = [one for one in held if priority.may_evict(one.priority)]
+    victims = _first_to_go(yielding, missing)
     if sum(one.used_bytes for one in victims) < missing:
-        return RoomPlan(Room.BUSY)
+        can_come = sum(one.used_bytes for one in yielding if not one.is_ending)
+        return RoomPlan(Room.BUSY if can_come >= missing else Room.KEPT)
     return RoomPlan(Room.EVICT, tuple(one.key for one in victims))
 
 
 def over_budget(holders: Iterable[Holder], *, budget_bytes: int) -> tuple[SessionKey, ...]:
     """Whom to evict when more is held than the budget allows, since some took more than they asked for.
 
-    The one used last is spared: a single instance that is larger than the budget would be loaded anew for each call.
+    Of the highest class the one used last is spared: a single instance that is larger than the budget would be loaded
+    anew for each call.
     """
     held = list(holders)
     excess = sum(one.used_bytes for one in held if not one.is_ending) - budget_bytes
     if excess <= 0:
         return ()
-    live = [one for one in held if not one.is_ending]
-    if all(one.is_idle for one in live):
-        live.remove(max(live, key=lambda one: one.used_at_s))
-    return tuple(one.key for one in _least_used(live, excess))
+    live = [one for one in held if not one.is_ending and one.priority is not Priority.HELD]
+    if live and all(one.is_idle for one in live):
+        live.remove(max(live, key=_order))
+    return tuple(one.key for one in _first_to_go(live, excess))
 
 
-def _least_used(held: Collection[Holder], missing: int) -> list[Holder]:
+def _order(holder: Holder) -> tuple[Priority, float]:
+    """The first to go is the least."""
+    return holder.priority, holder.used_at_s
+
+
+def _first_to_go(held: Collection[Holder], missing: int) -> list[Holder]:
     """Idle ones that hold `missing` bytes, or all of them; none that could be left out."""
     chosen: list[Holder] = []
-    for one in sorted((one for one in held if one.is_idle and not one.is_ending), key=lambda one: one.used_at_s):
+    for one in sorted((one for one in held if one.is_idle and not one.is_ending), key=_order):
         if missing > 0:
             chosen.append(one)
             missing -= one.used_bytes
-    for one in reversed(chosen.copy()):  # the one used last is the first to be spared
+    for one in reversed(chosen.copy()):  # of the highest class the one used last is the first to be spared
         if one.used_bytes <= -missing:
             chosen.remove(one)
             missing += one.used_bytes
@@ -118,6 +133,7 @@ def insufficient(
                 "instance": one.key.instance[:_LONGEST_INSTANCE],
                 "bytes": one.used_bytes,
                 "state": one.state,
+                "class": one.priority.word,
             }
             for one in largest
         ],

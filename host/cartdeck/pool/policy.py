@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
+from cartdeck.pool.priority import Priority
 from cartdeck.settings import RestartSettings
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -89,6 +90,8 @@ class Action(Enum):
     EVICT = "evict"
     WAIT = "wait"
     DEADLOCK = "deadlock"
+    REFUSE = "refuse"
+    """All places are held by classes that do not give way to the one that asks."""
 
 
 @dataclass(slots=True)
@@ -106,6 +109,7 @@ class Seat:
     """When its last call ended, on the loop's clock."""
     is_stuck: bool
     """It is busy until the call that wants a place ends: see `is_stuck`."""
+    priority: Priority = Priority.STANDARD
 
 
 @dataclass(slots=True, frozen=True)
@@ -117,22 +121,38 @@ class Placement:
 START: Final = Placement(Action.START)
 _WAIT: Final = Placement(Action.WAIT)
 _DEADLOCK: Final = Placement(Action.DEADLOCK)
+_REFUSE: Final = Placement(Action.REFUSE)
+_RETRY_S: Final = 5.0
 
 
-def place(seats: Iterable[Seat], *, limit: int) -> Placement:
-    """Where one more instance goes: a free place, the place of the idle one unused for longest, or the queue.
+def no_place(key: SessionKey, *, priority: Priority, limit: int) -> CartdeckError:
+    """QUEUE_FULL for one that would wait for a place for ever: see REFUSE."""
+    message = (
+        f"There is no place for {key}: all {limit} (setting instances.limit) are held by instances of a higher class, "
+        f"which give way to no {priority.word} call"
+    )
+    return failure(Code.QUEUE_FULL, message, details={"class": priority.word, "retry_after_s": _RETRY_S})
 
-    When every place is busy until the asking call itself ends, waiting would never end: DEADLOCK.
+
+def place(seats: Iterable[Seat], *, limit: int, priority: Priority = Priority.STANDARD) -> Placement:
+    """Where one more instance goes, for a request of that class: a free place, the place of an idle one (of the lowest
+    class, and in it the one unused for longest), or the queue.
+
+    When every place is busy until the asking call itself ends, waiting would never end: DEADLOCK. REFUSE where all are
+    held by classes that do not give way to it.
     """
     taken = list(seats)
     if len(taken) < limit:
         return START
     if any(seat.is_ending for seat in taken):
         return _WAIT
-    idle = [seat for seat in taken if not seat.is_loading and not seat.open_requests]
+    yielding = [seat for seat in taken if priority.may_evict(seat.priority)]
+    idle = [seat for seat in yielding if not seat.is_loading and not seat.open_requests]
     if idle:
-        return Placement(Action.EVICT, min(idle, key=lambda seat: seat.used_at_s).key)
-    return _DEADLOCK if all(seat.is_stuck for seat in taken) else _WAIT
+        return Placement(Action.EVICT, min(idle, key=lambda seat: (seat.priority, seat.used_at_s)).key)
+    if not yielding:
+        return _REFUSE
+    return _DEADLOCK if all(seat.is_stuck for seat in yielding) else _WAIT
 
 
 @dataclass(slots=True, frozen=True)

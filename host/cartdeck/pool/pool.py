@@ -17,6 +17,7 @@ from cartdeck.pool.footprint import counts_memory
 from cartdeck.pool.history import History
 from cartdeck.pool.memory import Memory
 from cartdeck.pool.policy import Action, SessionKey
+from cartdeck.pool.priority import Priority
 from cartdeck.pool.seating import Seating
 from cartdeck.pool.unloading import unload
 from cartdeck.request import Request
@@ -47,7 +48,7 @@ class Pool:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.doors: dict[SessionKey, Door] = {}
-        self._placeless: deque[Door] = deque()
+        self._placeless: list[Door] = []
         self._ending: set[Session] = set()
         self._asks: list[MemoryAsk] = []
         self._seating = Seating(
@@ -109,8 +110,7 @@ class Pool:
             raise failure(Code.PEER_DEADLOCK, message, details={"chain": titles})
         self._arrivals += 1
         request.arrival = self._arrivals
-        request.is_waiting = True
-        door.waiting.append(request)
+        door.add(request)
         self._advance(door)
         if request.is_waiting:
             door.notice()
@@ -125,9 +125,7 @@ class Pool:
         request.is_waiting = False
         door.waiting.remove(request)
         if not door.waiting:
-            if door.is_placeless:
-                self._placeless.remove(door)
-                door.is_placeless = False
+            self._take_from_line(door)
             if door.starting is not None and door.session is not None:
                 door.session.end(failure(Code.CANCELLED, "nobody waits for it any more"), is_urgent=True)
         self._settle()
@@ -144,12 +142,11 @@ class Pool:
         if self._asks and self._memory.settle():
             self._advance_all()  # those who yielded to it
         while self._placeless:
-            door = self._placeless[0]
+            door = min(self._placeless, key=lambda one: one.turn)
             self._find_place(door)
-            if door.session is None:
+            if door.session is None and door.is_placeless:
                 break  # the first in line waits on, and nobody overtakes it
-            self._placeless.popleft()
-            door.is_placeless = False
+            self._take_from_line(door)
             self._advance_all()
 
     def _advance_all(self) -> None:
@@ -176,13 +173,12 @@ class Pool:
                 request.fail(error)
 
     def _must_yield(self, door: Door, request: Request) -> bool:
-        """Who came first goes first: a session that is always busy would keep others from its place for ever. Peer
-        calls do not yield; a chain that holds a place must get on to free it."""
+        """Who came first goes first, in a class: a session that is always busy would keep others from its place for
+        ever. Peer calls do not yield; a chain that holds a place must get on to free it."""
         if not (self._placeless or self._asks) or not door.holds_instance or request.parent is not None:
             return False
-        first = [self._placeless[0].waiting[0].arrival] if self._placeless else []
-        first += [ask.arrival for ask in self._asks[:1]]
-        return not request.is_waiting or min(first) < request.arrival
+        first = [one.turn for one in self._placeless] + [ask.turn for ask in self._asks[:1]]
+        return min(first) < request.turn
 
     # -- sessions start and end
 
@@ -190,10 +186,16 @@ class Pool:
         """Start a session, now or when a place is free; an idle session may have to make room."""
         if self._is_closed:
             return
-        placement = self._seating.place() if door.holds_instance else policy.START
+        placement = self._seating.place(door.priority) if door.holds_instance else policy.START
+        if placement.action is Action.REFUSE:
+            self._take_from_line(door)
+            limit = self._settings.instances.limit
+            self._fail_all(door, policy.no_place(door.key, priority=door.priority, limit=limit))
+            return
         if placement.action is Action.START:
             self._history.on_start(door.key, self.doors)
             session = door.session = Session(door.key, door.cartridge, self._settings, self._clock, self._watcher)
+            session.priority = door.priority
             door.starting = self._loop.create_task(self._start(door, session))
             door.notice()
             return
@@ -202,6 +204,11 @@ class Pool:
             self._placeless.append(door)
         if placement.victim is not None:
             self._evict(placement.victim)
+
+    def _take_from_line(self, door: Door) -> None:
+        if door.is_placeless:
+            self._placeless.remove(door)
+            door.is_placeless = False
 
     def _evict(self, key: SessionKey) -> None:
         door = self.doors.get(key)
@@ -261,10 +268,10 @@ class Pool:
         self._arrivals += 1
         self._memory.ask(session, event, parent, arrival=self._arrivals)
 
-    def _empty_beside(self, session: Session) -> list[Session]:
-        """End all idle instances but this session; those that are on their way out."""
+    def _empty_beside(self, session: Session, priority: Priority) -> list[Session]:
+        """End all idle instances that give way to that class, but this session; those that are on their way out."""
         for holder in self._seating.holders(session):
-            if holder.is_idle:
+            if holder.is_idle and priority.may_evict(holder.priority):
                 self._evict(holder.key)
         return [one for one in self._ending if counts_memory(one)]
 
@@ -294,6 +301,15 @@ class Pool:
         if idle_s and session.holds_instance and is_unused and self._loop.time() - session.used_at_s > idle_s:
             session.end()
         return session.is_open_to_new and not was_open
+
+    def classify(self, key: SessionKey, priority: Priority) -> bool:
+        """Say which class the session of a key is of from now on; whether there is one."""
+        door = self.doors.get(key)
+        if door is None or door.session is None:
+            return False
+        door.session.priority = priority
+        self._settle()  # those that wait may find it in their way no more
+        return True
 
     async def unload(self, keys: list[SessionKey]) -> int:
         """End the sessions of these keys: see `unload`. How many there were."""
@@ -340,6 +356,7 @@ class Pool:
 def _let_in(door: Door, request: Request) -> None:
     """`door` has room."""
     assert door.session is not None
+    door.session.priority = max(door.session.priority, request.priority)
     if request.is_visit:
         request.finish(1.0, {})
     else:

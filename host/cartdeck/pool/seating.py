@@ -12,6 +12,7 @@ from cartdeck.pool.door import Door
 from cartdeck.pool.footprint import counts_memory, used_bytes
 from cartdeck.pool.memory_policy import Holder
 from cartdeck.pool.policy import Action, Lease, Placement, Seat, SessionKey, Shortage, Standing
+from cartdeck.pool.priority import Priority
 from cartdeck.request import Request
 from cartdeck.sessions.session import Session, State
 
@@ -36,18 +37,19 @@ class Seating:
         self._limit = limit
         self._budget_bytes = budget_bytes
 
-    def place(self) -> Placement:
-        """Where one more instance goes."""
-        return policy.place(self._seats(_NOBODY), limit=self._limit)
+    def place(self, priority: Priority) -> Placement:
+        """Where one more instance goes, for a request of that class."""
+        return policy.place(self._seats(_NOBODY), limit=self._limit, priority=priority)
 
-    def would_deadlock(self, door: Door, chain: Collection[Request]) -> bool:
+    def would_deadlock(self, door: Door, chain: Sequence[Request]) -> bool:
         """Whether a request of this chain of peer calls, that must wait at the door, would wait for its own end."""
         own = frozenset(id(one) for one in chain)
         session = door.session
         if session is not None:
             is_full = session.open_requests >= door.cartridge.manifest.capacity
             return is_full and self._is_stuck(door.key, own)
-        return door.holds_instance and policy.place(self._seats(own), limit=self._limit).action is Action.DEADLOCK
+        placement = policy.place(self._seats(own), limit=self._limit, priority=chain[0].priority)
+        return door.holds_instance and placement.action is Action.DEADLOCK
 
     def _seats(self, own: frozenset[int]) -> list[Seat]:
         seats = [
@@ -58,6 +60,7 @@ class Seating:
                 open_requests=session.open_requests,
                 used_at_s=session.used_at_s,
                 is_stuck=bool(own) and self._is_stuck(door.key, own),
+                priority=session.priority,
             )
             for door in self._doors.values()
             if door.holds_instance and (session := door.session) is not None
@@ -88,7 +91,7 @@ class Seating:
             and not session.open_requests
             and not any(ask.asker is session for ask in self._asks)
         )
-        return Holder(session.key, used_bytes(session), is_idle, is_ending, session.used_at_s)
+        return Holder(session.key, used_bytes(session), is_idle, is_ending, session.used_at_s, session.priority)
 
     def memory_is_stuck(self, ask: MemoryAsk, *, by_own_chain: bool) -> bool:
         """Whether this wait for memory would never end: for its own chain of calls alone, or for any."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from cartdeck.discovery import Cartridge
 from cartdeck.pool.policy import SessionKey
+from cartdeck.pool.priority import Priority
 from cartdeck.request import Request
 from cartdeck.sessions.clock import Clock
 from cartdeck.sessions.dispatch import Dispatch, Hearing
@@ -78,6 +79,8 @@ class Session:
         """Of its requests."""
         self.reserved_bytes = 0
         """Of memory: what it was granted last."""
+        self.priority = Priority.OPPORTUNISTIC
+        """The highest class of those that it was started for or that went in since, unless somebody said another."""
         self._settings = settings
         self._clock = clock
         self._watcher = watcher
