@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cartdeck.events import Data, Event
-from cartdeck.server.body import checked, form_fields, pieces_of, read_form, refuse_unsupported
+from cartdeck.server.body import FilePieces, checked, form_fields, read_form, refuse_unsupported
 from cartdeck.server.directory import Kind
 from cartdeck.server.event_stream import EventStream, event
 from cartdeck.server.fields import Name, as_list, as_record
@@ -87,8 +87,8 @@ class AudioEndpoints:
         except BaseException:
             await form.close()
             raise
-        arguments = {"language": asked.language, "task": task, "beams": asked.beams, "audio": pieces_of(files["file"])}
-        served = self._service.call(Kind.TRANSCRIPTION, asked.model, arguments)
+        arguments = {"language": asked.language, "task": task, "beams": asked.beams, "audio": FilePieces(files["file"])}
+        served = self._service.call(Kind.TRANSCRIPTION, asked.model, arguments, form=asked)
         hearing = Hearing(self._service.options.limits.audio_s)
         if asked.stream:
             pieces = _streamed(served, hearing, form.close)

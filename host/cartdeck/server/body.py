@@ -159,10 +159,16 @@ def form_fields(form: FormData) -> tuple[dict[str, Any], dict[str, UploadFile]]:
     return texts, files
 
 
-async def pieces_of(file: UploadFile) -> AsyncGenerator[bytes]:
-    """A file of a form, as an argument takes it."""
-    while piece := await file.read(PIECE_BYTES):
-        yield piece
+class FilePieces:
+    """A file of a form, as an argument takes it: from its beginning, each time that it is asked for."""
+
+    def __init__(self, file: UploadFile) -> None:
+        self.file = file
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        await self.file.seek(0)
+        while piece := await self.file.read(PIECE_BYTES):
+            yield piece
 
 
 def refuse_unsupported(given: Any, unsupported: Mapping[str, tuple[tuple[Any, ...], str]]) -> Any:

@@ -15,6 +15,7 @@ from cartdeck.catalog.choosing import arguments_of, ranked
 from cartdeck.catalog.entry import Capability, Profile, Scaling
 from cartdeck.catalog.this_machine import this_machine
 from cartdeck.server.directory import Kind, ModelDirectory, ServedModel
+from cartdeck.server.external.place import Place
 from cartdeck_protocol.caps import load_shared_definition
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -85,8 +86,6 @@ class CatalogDirectory:
             yield self._served(named, kind, profile)
         for other in named.entry.fallback:
             stand_in = self._catalog.find(other)
-            if stand_in.entry.source is None:  # on another server, which is not asked: no reason to refuse the model
-                continue
             yield self._served(stand_in, kind, self._best(stand_in))
 
     def _best(self, named: Named) -> Profile | None:
@@ -94,9 +93,6 @@ class CatalogDirectory:
 
     def _served(self, named: Named, kind: Kind | None, profile: Profile | None) -> ServedModel:
         entry = named.entry
-        if entry.source is None and kind is not None:
-            message = f"The model {named.name} is on another server, which this one does not ask yet."
-            raise failure(Code.UNSUPPORTED, message, argument="model")
         arguments = {} if kind is None else arguments_of(named, profile)
         if kind is not None:  # one entry is for several caps: each takes what it knows
             known = load_shared_definition(kind.cap).arguments
@@ -113,7 +109,16 @@ class CatalogDirectory:
             dimensions=entry.dimensions,
             created=self._mark[0] // 1_000_000_000,
             most_tokens=entry.max_tokens,
+            capabilities=frozenset(entry.capabilities),
+            place=_place_of(named),
         )
+
+
+def _place_of(named: Named) -> Place | None:
+    external = named.entry.external
+    if external is None:
+        return None
+    return Place(named.name, external.url, external.model or named.name, external.key_variable)
 
 
 def _mark_of(path: Path) -> tuple[int, int, int]:

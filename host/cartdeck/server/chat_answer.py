@@ -34,7 +34,7 @@ class ChatChunks:
         self._writer = writer
         self._texts = texts
         self._has_begun = [False] * len(texts.parts)
-        self._calls = 0
+        self._calls = [0] * len(texts.parts)
 
     def news(self) -> bytes:
         """Chunks for what came since the last time."""
@@ -52,7 +52,7 @@ class ChatChunks:
         for index, part in enumerate(self._texts.parts):
             if not self._has_begun[index]:
                 chunks.append(self._delta(index, TextParts()))
-            reason = finish_reason(part, has_calls=index == 0 and self._calls > 0)
+            reason = finish_reason(part, has_calls=self._calls[index] > 0)
             choice: dict[str, Any] = {"index": index, "delta": {}, "logprobs": None, "finish_reason": reason}
             chunks.append(self._writer.chunk(choice, origin))
         return b"".join(chunks)
@@ -65,8 +65,8 @@ class ChatChunks:
         if part.text:
             delta["content"] = "".join(part.text)
         if part.calls:
-            first = self._calls
-            self._calls += len(part.calls)
+            first = self._calls[index]
+            self._calls[index] += len(part.calls)
             delta["tool_calls"] = [{"index": first + n, **_tool_call(call)} for n, call in enumerate(part.calls)]
         logprobs = _logprobs(part.tokens) if part.tokens else None
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}

@@ -12,8 +12,10 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any, Final, Protocol
 
+from cartdeck.catalog.entry import Capability
 from cartdeck.near import near_names
 from cartdeck.router import Router
+from cartdeck.server.external.place import Place
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 DEFAULT_NAME: Final = "default"
@@ -66,6 +68,19 @@ class ServedModel:
     """The most that one text may have; a request for more gets so many."""
     stand_ins: tuple["ServedModel", ...] = ()
     """Asked in this order when it cannot be loaded."""
+    capabilities: frozenset[Capability] | None = None
+    """What it can do, as a catalog says; None leaves it to the model itself."""
+    place: Place | None = None
+    """Where it is, when another server answers for it."""
+
+    def lacks(self, needs: Mapping[str, Capability]) -> str | None:
+        """The field of a request that asks for what the model cannot do; None where there is none.
+
+        `needs` has the fields that ask for something, and what.
+        """
+        if self.capabilities is None:
+            return None
+        return next((field for field, need in needs.items() if need not in self.capabilities), None)
 
     def cap(self, kind: Kind) -> str:
         """The cap that serves a request of that kind."""

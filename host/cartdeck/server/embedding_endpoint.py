@@ -65,10 +65,12 @@ class EmbeddingEndpoint:
         asked = await read_json(request, EmbeddingRequest, limits)
         inputs = asked.inputs(limits.inputs)
         model = self._service.directory.find(asked.model, Kind.EMBEDDING)
-        texts = [one if isinstance(one, str) else await self._text_of(request, model, one) for one in inputs]
+        texts = inputs
+        if model.place is None:  # another server knows its tokens itself
+            texts = [one if isinstance(one, str) else await self._text_of(request, model, one) for one in inputs]
         given = {"texts": texts, "truncate": asked.truncate, "normalize": asked.normalize, "pooling": asked.pooling}
         with named_as(_NAMES):
-            served = self._service.call(Kind.EMBEDDING, asked.model, given)
+            served = self._service.call(Kind.EMBEDDING, asked.model, given, form=asked)
             [result] = await collect_all([served], request)
         vectors = [fitted(bytes(one), asked.dimensions, model) for one in result.items]
         is_base64 = asked.encoding_format == "base64"

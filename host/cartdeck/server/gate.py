@@ -14,6 +14,7 @@ from typing import Any, Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cartdeck.server.external.servers import HOPS, HOPS_HEADER, hops_of
 from cartdeck.server.json_response import error_response
 from cartdeck.server.options import ServerOptions
 from cartdeck.server.refusal import CLIENT_GONE, Refused
@@ -59,6 +60,7 @@ class Gate:
         except (CartdeckError, Refused) as error:
             await error_response(error)(scope, receive, passage.send)
             return
+        HOPS.set(hops_of(Headers(scope=scope).get(HOPS_HEADER, "")))
         await self._app(scope, passage.receiver(receive), passage.send)
 
     def _check(self, scope: Scope) -> None:

@@ -107,6 +107,7 @@ class HttpServer:
             await self._server.shutdown(sockets=[listener])
             if self._ending is not None:
                 self._ending.cancel()
+            await self.service.servers.close()
 
     def stop(self) -> None:
         """Take no new requests, and end when the open ones have ended, or by force after the grace."""
@@ -117,4 +118,4 @@ class HttpServer:
 
     async def _end_rest(self) -> None:
         await asyncio.sleep(self.service.options.grace_s)
-        await self.service.engine.close()
+        await self.service.close()

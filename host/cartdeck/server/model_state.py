@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cartdeck.server.external.failing import is_about_request
 from cartdeck_protocol.errors import CartdeckError, Code, ErrorClass, from_wire
 
 MOST_REMEMBERED: Final = 1024
@@ -76,6 +77,6 @@ def settle(state: ModelState, error: CartdeckError | None, *, has_output: bool) 
 
 def is_about_loading(error: CartdeckError) -> bool:
     """Whether the model is at fault, or what it needs; not a request that asked for too much, nor a full queue."""
-    if error.code in _SAYS_NOTHING:
+    if error.code in _SAYS_NOTHING or is_about_request(error):
         return False
     return error.error_class is not ErrorClass.INPUT or error.argument is None or error.argument in _OF_MODEL

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from cartdeck.events import Data, End, Log, Progress
 from cartdeck.plain import plain, result_record
 from cartdeck.plans.run import PlanRun
-from cartdeck.server.body import checked, form_fields, parse_json, pieces_of, read_form, read_json
+from cartdeck.server.body import FilePieces, checked, form_fields, parse_json, read_form, read_json
 from cartdeck.server.event_stream import EventStream, event
 from cartdeck.server.fields import Strict
 from cartdeck.server.json_response import json_response
@@ -110,7 +110,7 @@ def _read_call_form(texts: dict[str, Any], files: dict[str, UploadFile]) -> tupl
         if name in arguments:
             message = f"{name} is given twice: in arguments and as a file."
             raise Refused(400, Code.BAD_ARGUMENT.name, message, name)
-        arguments[name] = pieces_of(file)
+        arguments[name] = FilePieces(file)
     return asked, arguments
 
 

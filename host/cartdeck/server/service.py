@@ -10,13 +10,18 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import BaseModel
 from starlette.requests import Request
 
 from cartdeck.calls.call import Call
+from cartdeck.catalog.entry import Capability
 from cartdeck.engine import Engine
 from cartdeck.events import Data, Event, Result
 from cartdeck.server.call_watch import WatchedCall
 from cartdeck.server.directory import Kind, ModelDirectory, ServedModel
+from cartdeck.server.external.asking import asked_of
+from cartdeck.server.external.call import ExternalCall
+from cartdeck.server.external.servers import Servers
 from cartdeck.server.fields import as_record
 from cartdeck.server.journal import Journal
 from cartdeck.server.log_tails import LogTails
@@ -40,20 +45,43 @@ class Service:
         self.metrics = Metrics(engine)
         self.states = ModelStates()
         self.journal = Journal()
+        self.servers = Servers()
         self.tails = LogTails()
         self.open_requests = 0
         self.is_stopping = False
         self.started_s = time.time()
 
-    def call(self, kind: Kind, model_name: str, arguments: Mapping[str, Any]) -> "Served":
-        """A call of the model of that name. Raises MODEL_NOT_FOUND or UNSUPPORTED; nothing runs before it is used."""
-        model = self.directory.find(model_name, kind)
-        ways = [Way(one.cap(kind), one.arguments_with(arguments), one) for one in (model, *model.stand_ins)]
+    def call(
+        self,
+        kind: Kind,
+        model_name: str,
+        arguments: Mapping[str, Any],
+        *,
+        form: BaseModel | None = None,
+        needs: Mapping[str, Capability] | None = None,
+    ) -> "Served":
+        """A call of the model of that name; nothing runs before it is used. `form` is the request as it was written,
+        for a model that another server answers for; `needs` has its fields that ask for more than the kind says.
+
+        Raises MODEL_NOT_FOUND, or UNSUPPORTED for what the model is not made for.
+        """
+        model, needs = self.directory.find(model_name, kind), needs or {}
+        if (field := model.lacks(needs)) is not None:
+            can = ", ".join(sorted(model.capabilities or ()))
+            message = f"{field} asks for {needs[field]}, which {model.name} cannot do; the catalog has it for: {can}."
+            raise failure(Code.UNSUPPORTED, message, argument=field)
+        able = (model, *(one for one in model.stand_ins if one.lacks(needs) is None))
+        ways = [Way(one.cap(kind), one.arguments_with(arguments), one, kind, form) for one in able]
         return Served(self, ways)
 
     def call_cap(self, cap: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> "Served":
         """A call of any cap, of no model in particular."""
         return Served(self, [Way(cap, arguments)], timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """End what still runs, with an error that says so."""
+        self.servers.stop()
+        await self.engine.close()
 
     def check_open(self) -> None:
         """Raises ABORTED while the server ends, QUEUE_FULL when it holds all the requests that it takes."""
@@ -71,6 +99,16 @@ class Way:
     cap: str
     arguments: Mapping[str, Any]
     model: ServedModel | None = None
+    kind: Kind | None = None
+    form: BaseModel | None = None
+
+    def elsewhere(self, servers: Servers, *, is_stream: bool, timeout_s: float | None) -> ExternalCall | None:
+        """The call, where another server answers for the model."""
+        model = self.model
+        if model is None or model.place is None or self.kind is None:
+            return None
+        asked = asked_of(self.kind, model, self.form, self.arguments, is_stream=is_stream)
+        return ExternalCall(servers, model.place, asked, timeout_s=timeout_s)
 
 
 class Served:
@@ -87,7 +125,7 @@ class Served:
         self._way, *self._others = ways
         self._first = self._way
         self._timeout_s = timeout_s
-        self._call: Call | None = None
+        self._call: Call | ExternalCall | None = None
         self._asked_s = time.monotonic()
         self._has_output = False
 
@@ -95,8 +133,12 @@ class Served:
     def _model(self) -> ServedModel | None:
         return self._way.model
 
-    def _open(self, keep_bytes: int) -> Call:
+    def _open(self, keep_bytes: int) -> Call | ExternalCall:
         way = self._way
+        elsewhere = way.elsewhere(self._service.servers, is_stream=not keep_bytes, timeout_s=self._timeout_s)
+        if elsewhere is not None:
+            self._call = elsewhere
+            return elsewhere
         service = self._service
         self._call = WatchedCall(
             service.engine,
@@ -112,7 +154,9 @@ class Served:
 
     def _takes_next_way(self, error: CartdeckError) -> bool:
         """Whether there is one, and the error is of a kind that another model may not have."""
-        if self._has_output or not self._others or not is_about_loading(error):
+        if self._has_output or not self._others:
+            return False
+        if error.code is not Code.RATE_LIMITED and not is_about_loading(error):
             return False
         self._way = self._others.pop(0)
         return True

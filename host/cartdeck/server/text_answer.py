@@ -64,8 +64,10 @@ class Texts:
     def _add_record(self, record: Mapping[str, Any]) -> None:
         kind, index = record.get("type"), int(record.get("index") or 0)
         if kind == "tool_call":
-            self.parts[0].calls.append(dict(record))
-        elif index < len(self.parts):
+            choice = int(record.get("choice") or 0)  # where one text calls, the index is the call's own
+            if 0 <= choice < len(self.parts):
+                self.parts[choice].calls.append(dict(record))
+        elif 0 <= index < len(self.parts):
             part = self.parts[index]
             if kind == "text":
                 part.text.append(str(record["text"]))
@@ -155,7 +157,8 @@ def _origin(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = as_record(provenances[0] if provenances else None)
     cartridge, engine = as_record(first.get("cartridge")), as_record(first.get("engine"))
     words = [cartridge.get("name"), cartridge.get("version"), engine.get("library"), engine.get("version")]
-    said = {"system_fingerprint": "-".join(str(word) for word in words if word) or None}
+    own = "-".join(str(word) for word in words if word) or None
+    said = {"system_fingerprint": first.get("fingerprint") or own}
     return said | {key: first[key] for key in ("seed", "stood_in") if first.get(key) is not None}
 
 

@@ -32,7 +32,7 @@ class TextEndpoints:
         asked = await read_json(request, ChatRequest, limits)
         names = {**FIELD_NAMES, "max-tokens": asked.tokens_field}
         arguments = asked.arguments(most_images=limits.images)
-        served = self._service.call(Kind.CHAT, asked.model, arguments)
+        served = self._service.call(Kind.CHAT, asked.model, arguments, form=asked, needs=asked.needs())
         if asked.stream:
             pieces = self._chat_pieces(served, asked, names)
             return EventStream(pieces, cancel=served.cancel, comment_s=self._service.options.comment_s)
@@ -60,7 +60,9 @@ class TextEndpoints:
         limits = self._service.options.limits
         asked = await read_json(request, CompletionRequest, limits)
         prompts = asked.prompts()
-        calls = [self._service.call(Kind.COMPLETION, asked.model, asked.arguments(prompt)) for prompt in prompts]
+        calls = [
+            self._service.call(Kind.COMPLETION, asked.model, asked.arguments(prompt), form=asked) for prompt in prompts
+        ]
         if asked.stream:
             pieces = self._completion_pieces(asked, prompts, calls)
             return EventStream(pieces, cancel=cancelling(calls), comment_s=self._service.options.comment_s)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from cartdeck.catalog.entry import Capability
 from cartdeck.server.body import refuse_unsupported
 from cartdeck.server.fields import (
     HARMLESS,
@@ -167,6 +168,15 @@ class ChatRequest(TextRequest):
     @property
     def tokens_field(self) -> str:
         return "max_completion_tokens" if self.max_completion_tokens is not None else "max_tokens"
+
+    def needs(self) -> dict[str, Capability]:
+        """The fields that ask for more than a text, and for what."""
+        needs: dict[str, Capability] = {}
+        if self.tools and self.tool_choice != "none":
+            needs["tools"] = Capability.TOOLS
+        if any(_images_in(one) for one in self.messages):
+            needs["messages"] = Capability.VISION
+        return needs
 
     def arguments(self, *, most_images: int) -> dict[str, Any]:
         """The arguments of the cap `chat`. Raises BAD_ARGUMENT for more images than are taken."""

@@ -44,6 +44,15 @@ scaling = { idle_s = 0.3 }
 source = "act:tokens=1"
 fallback = ["far"]
 
+[models.able]
+source = "act:tokens=1,able=1"
+capabilities = ["chat", "tools", "vision"]
+
+[models.shy]
+source = "act:fail=OUT_OF_MEMORY,tokens=3"
+capabilities = ["chat", "tools", "vision"]
+fallback = ["quick"]
+
 [models.far]
 external = { url = "http://127.0.0.1:9/v1" }
 """
@@ -95,8 +104,29 @@ def test_a_name_that_is_not_there_or_of_another_kind_is_refused(catalog: Any) ->
     assert status == 400
     assert "embedding" in answer["error"]["message"]
     status, answer = ask(catalog, "far")
-    assert status == 400
-    assert "another server" in answer["error"]["message"]
+    assert status == 502
+    assert "http://127.0.0.1:9/v1" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("field", "more"),
+    [
+        ("tools", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}),
+        (
+            "messages",
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
+        ),
+    ],
+)
+def test_what_a_model_is_not_for_is_refused_by_field_and_model(catalog: Any, field: str, more: dict[str, Any]) -> None:
+    status, answer = ask(catalog, "quick", **more)
+    assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, field, "UNSUPPORTED")
+    assert "quick" in answer["error"]["message"]
+    assert "chat, completion" in answer["error"]["message"]
+    status, answer = ask(catalog, "able", **more)
+    assert status == 200, answer
+    status, answer = ask(catalog, "shy", **more)  # its stand-in cannot do it: its own error
+    assert (status, answer["error"]["code"]) == (500, "OUT_OF_MEMORY")
 
 
 def test_a_model_that_cannot_be_loaded_has_a_stand_in_that_is_told(catalog: Any) -> None:
@@ -108,7 +138,7 @@ def test_a_model_that_cannot_be_loaded_has_a_stand_in_that_is_told(catalog: Any)
         chunks = list(client.chat.completions.create(model="broken", messages=said, stream=True))
     assert "".join(one.choices[0].delta.content or "" for one in chunks) == "t0 t1 t2 t3 "
     assert catalog.get("/v1/models/broken")["state"] == "failed"
-    assert ask(catalog, "leaning")[0] == 200  # its stand-in, on another server, is not asked
+    assert ask(catalog, "leaning")[0] == 200  # its stand-in, on another server, need not be asked
     status, answer = ask(catalog, "lonely")
     assert status >= 400
     assert answer["error"]["code"] == "BAD_MODEL_FILE"
