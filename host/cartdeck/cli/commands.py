@@ -14,6 +14,7 @@ import typer
 
 from cartdeck import __version__
 from cartdeck.cli import (
+    add,
     call,
     caps,
     cartridges,
@@ -64,6 +65,9 @@ app.command("call")(call.call)
 app.command("serve", short_help="Serve models over HTTP, as OpenAI does.")(serve.serve)
 app.command("top", short_help="Watch a running server.")(top.top)
 app.command("pull")(pull.pull)
+app.command("add", short_help="Add a model of a hub's repository to the catalog.")(add.add)
+app.command("update", short_help="Move a model to its repository's newer weights.")(add.update)
+app.command("rollback", short_help="Undo a model's last update.")(add.rollback)
 app.command("models", short_help="List the models that are kept here.")(models.models)
 app.command("verify")(models.verify)
 app.command("rm", short_help="Remove a model that is kept here.")(models.remove)

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cartdeck.cli.bar import ECHO_WIDTH, REFRESH_S, render_bar, terminal_width
-from cartdeck.cli.display import Display, State, harmless, harmless_lines, is_shown, log_line, size_text
+from cartdeck.cli.display import Display, State, harmless, harmless_lines, is_shown, log_line
 from cartdeck.cli.output import STDERR
+from cartdeck.size import size_text
 
 if TYPE_CHECKING:
     from cartdeck.calls.call import Call

@@ -56,7 +56,7 @@ def rows_of(record: dict[str, Any]) -> list[list[str]]:
 
 
 def _shown(name: str, value: Any) -> str:
-    from cartdeck.cli.display import size_text
+    from cartdeck.size import size_text
 
     if isinstance(value, dict):
         inner = cast("dict[str, Any]", value)

@@ -28,9 +28,9 @@ def models(as_json: AsJson = False, verbose: Verbose = False) -> None:
     Example: cartdeck models
     """
     from cartdeck.cli.asking import Ask, run_asking
-    from cartdeck.cli.display import size_text
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.render import json_line
+    from cartdeck.size import size_text
 
     async def work(ask: Ask) -> None:
         found = (await ask(LIST, {})).items
@@ -89,9 +89,9 @@ def remove(
     Example: cartdeck rm hf:owner/name:Q8_0 --yes
     """
     from cartdeck.cli.asking import Ask, run_asking
-    from cartdeck.cli.display import size_text
     from cartdeck.cli.listing import print_text
     from cartdeck.cli.render import json_line
+    from cartdeck.size import size_text
     from cartdeck_protocol.errors import Code, failure
 
     if not yes and not (sys.stdin.isatty() and os.isatty(2)):
@@ -132,7 +132,7 @@ async def is_agreed(question: str) -> bool:
 
 def removal_text(record: dict[str, Any]) -> str:
     """The question before what the dry run `record` tells is removed."""
-    from cartdeck.cli.display import size_text
+    from cartdeck.size import size_text
 
     removed = (
         "".join(f"  {path}\n" for path in record["removed"]) or "  its name; its content is needed by another model\n"

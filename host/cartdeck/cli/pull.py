@@ -102,8 +102,8 @@ def shown_on(display: "Display") -> Any:
 
 def print_verdicts(record: dict[str, Any]) -> None:
     """The candidates as rows, each with its sentence; of several then which to take."""
-    from cartdeck.cli.display import size_text
     from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.size import size_text
 
     rows = [
         [

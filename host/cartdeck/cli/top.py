@@ -153,7 +153,7 @@ def _phases(counts: dict[str, int]) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    from cartdeck.cli.display import size_text
+    from cartdeck.size import size_text
 
     return size_text(size_bytes)
 

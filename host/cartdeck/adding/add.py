@@ -1,0 +1,96 @@
+"""Owns `add`: from a repository to a model of the catalog that has answered.
+
+It does not know who asked for it, nor how it is shown.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from cartdeck.adding.draft import entry_table, pinned
+from cartdeck.adding.job import Job
+from cartdeck.adding.obtaining import download, read_header
+from cartdeck.adding.placing import check_name, place
+from cartdeck.adding.repository import MAIN, Repository, parse_repository
+from cartdeck.adding.step import Step
+from cartdeck.adding.survey import plan, survey
+from cartdeck.adding.trial import Trial, trial_of
+from cartdeck.catalog.catalog import Named
+from cartdeck.catalog.entry import NAME
+from cartdeck.engine import Engine
+from cartdeck_protocol.errors import Code, failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddRequest:
+    """What is to be added. Without a `name` it gets the repository's; without a `file` the one that fits is chosen."""
+
+    repository: str
+    name: str | None = None
+    file: str | None = None
+    revision: str | None = None
+    backend: str | None = None
+    is_dry: bool = False
+
+
+def add_job(engine: Engine, catalog: Path, request: AddRequest) -> Job:
+    """The job, not yet begun. Raises BAD_ARGUMENT for a request that can be seen to fail: the form of the repository,
+    a name that is no name or is taken.
+
+    The entry is written last, when the model has answered: a job that ends before leaves the catalog as it was. What
+    was fetched stays, so that the same again goes on there.
+    """
+    given = parse_repository(request.repository)
+    repository = Repository(given.name, request.revision or given.revision, request.file or given.file)
+    name = request.name or repository.short_name
+    if not NAME.fullmatch(name):
+        message = (
+            f"{name[:80]!r} is no name of a model; expected letters, digits and . _ + -, as in small or owner/small"
+        )
+        raise failure(Code.BAD_ARGUMENT, message, argument="name")
+    check_name(catalog, name)
+
+    async def work(job: Job) -> dict[str, Any]:
+        found = await survey(job, repository)
+        chosen = await plan(job, found, backend=request.backend, is_named=repository.file is not None)
+        taken = chosen.plan.taken
+        source = pinned(repository, taken, found.commit).spec
+        if request.is_dry:
+            return {"name": name, "source": source, "is_dry": True, "steps": job.steps}
+        fetched = await download(job, repository, taken, commit=found.commit)
+        read = await read_header(job, repository, chosen, commit=found.commit)
+        table = entry_table(repository, taken, fetched, info=read.info, capabilities=read.capabilities)
+        trial = await _draft(job, catalog, name, table)
+        await try_out(job, trial)
+        revision = repository.revision or MAIN
+        follows = None if revision == MAIN or repository.is_pinned else revision
+        async with job.step(Step.CATALOG):
+            job.finalize()
+            await anyio.to_thread.run_sync(lambda: place(catalog, name, table, follows=follows))
+            job.say(f"{name} is in {catalog}", name=name, path=str(catalog))
+        return {"name": name, "source": source, "entry": table, "catalog": str(catalog), "steps": job.steps}
+
+    return Job(engine, work)
+
+
+async def _draft(job: Job, catalog: Path, name: str, table: dict[str, Any]) -> Trial:
+    """The step `entry`: the catalog would be sound with it. Nothing is written yet."""
+    async with job.step(Step.ENTRY):
+        drafted = await anyio.to_thread.run_sync(lambda: place(catalog, name, table, is_dry=True))
+        trial = trial_of(Named(name, drafted.entries[name]))
+        job.say(f"{name}, from {table['source']}", name=name, entry=table)
+    return trial
+
+
+async def try_out(job: Job, trial: Trial) -> None:
+    """The steps `start` and `smoke-test`. A model that fails there is not left in memory. Raises the calls' errors."""
+    try:
+        async with job.step(Step.START):
+            await trial.start(job)
+        async with job.step(Step.SMOKE_TEST):
+            await trial.smoke_test(job)
+    except BaseException:
+        job.engine.start_task(trial.unload(job.engine))  # not waited for: others may use the same process by now
+        raise

@@ -1,0 +1,76 @@
+"""Owns what a repository offers: its candidates as fit-model judged them, and what each engine says of them.
+
+It does not know which one is taken, nor how any of it was asked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Format = Literal["gguf", "safetensors"]
+BACKENDS: Final[Mapping[Format, str]] = {"gguf": "gguf", "safetensors": "torch"}
+"""The tag of the cartridge that runs models of a format."""
+_WEIGHTS: Final = ".safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Files of a repository that are one model. `fits` is None where the memory is not known."""
+
+    path: str
+    """What names it in a spec: the GGUF file, or the first file of the weights."""
+    format: Format
+    files: tuple[str, ...]
+    quantization: str | None
+    architecture: str | None
+    """None where it could not be read without fetching the model."""
+    size_bytes: int
+    missing_bytes: int
+    memory_bytes: int
+    fits: bool | None
+    fits_disk: bool
+    sentence: str
+    projector: str | None = None
+
+    @property
+    def backend(self) -> str:
+        return BACKENDS[self.format]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an engine says of an architecture. `why_not` says why it cannot be asked, with the command that helps."""
+
+    is_known: bool
+    made_for: tuple[str, ...] | None = None
+    engine: str = ""
+    why_not: str | None = None
+
+
+def candidates_of(record: Mapping[str, Any]) -> list[Candidate]:
+    """The candidates in a record of fit-model that hold weights; the smallest first."""
+    found = (_candidate(one) for one in record["candidates"])
+    return [one for one in found if one is not None]
+
+
+def _candidate(one: Mapping[str, Any]) -> Candidate | None:
+    files = tuple(str(file) for file in one["files"])
+    weights = [file for file in files if file.lower().endswith(_WEIGHTS)]
+    is_gguf = str(one["path"]).lower().endswith(".gguf")
+    if not is_gguf and not weights:
+        return None
+    projector: Any = one["projector"]
+    return Candidate(
+        path=str(one["path"]) if is_gguf else weights[0],
+        format="gguf" if is_gguf else "safetensors",
+        files=files,
+        quantization=one["quantization"],
+        architecture=one["architecture"],
+        size_bytes=int(one["size_bytes"]),
+        missing_bytes=int(one["missing_bytes"]),
+        memory_bytes=int(one["memory_bytes"]),
+        fits=one["fits"],
+        fits_disk=bool(one["fits_disk"]),
+        sentence=str(one["sentence"]),
+        projector=None if projector is None else str(projector["path"]),
+    )

@@ -1,0 +1,122 @@
+"""Owns what a catalog's entry says of a model that was just fetched: what it is for, where it came from, its hashes.
+
+It is pure: what the model's files and its engine say is handed in. It does not know the catalog's file.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Final, cast
+
+from cartdeck.adding.candidate import Answer, Candidate
+from cartdeck.adding.repository import Repository
+from cartdeck.size import size_text
+from cartdeck_protocol.errors import Code, failure
+
+_POOLED: Final = ("mean", "cls", "last")
+_LONGEST_DESCRIPTION: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What download-model gave: the commit, and each file by its path in the repository."""
+
+    commit: str
+    files: Mapping[str, Mapping[str, Any]]
+    path: str
+    resumed_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file["size_bytes"] for file in self.files.values())
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The table of the catalog that pins it."""
+        return {"revision": self.commit, "files": {path: dict(file) for path, file in self.files.items()}}
+
+
+def fetched_of(details: Mapping[str, Any], commit: str) -> Fetched:
+    """The record of download-model, with paths as the repository has them. Raises HASH_MISMATCH for a file without a
+    hash: what cannot be told from another file cannot be pinned."""
+    files: dict[str, dict[str, Any]] = {}
+    for one in cast("Sequence[Mapping[str, Any]]", details["files"]):
+        path = _inside(str(one["path"]), commit)
+        if not one["sha256"]:
+            raise failure(Code.HASH_MISMATCH, f"{path} came without a hash, so its origin cannot be pinned")
+        files[path] = {"size_bytes": int(one["size_bytes"]), "sha256": str(one["sha256"])}
+    return Fetched(commit, files, str(details["path"]), int(details.get("resumed_bytes") or 0))
+
+
+def capabilities_of(candidate: Candidate, info: Mapping[str, Any], answer: Answer | None) -> list[str]:
+    """What the model is for, by its own description. Raises UNSUPPORTED for what no catalog's model is asked for."""
+    if (kind := info.get("kind") or "model") != "model":
+        raise failure(Code.UNSUPPORTED, f"{candidate.path} is of the kind {kind!r:.40}, and no model by itself")
+    made_for = None if answer is None else answer.made_for
+    found = _by_caps(made_for, info) if made_for is not None else _by_header(info)
+    if not found:
+        reason = f"its pooling is {info.get('pooling')}" if made_for is None else f"it is for {', '.join(made_for)}"
+        message = f"{candidate.path} makes neither texts nor vectors nor transcripts: {reason}"
+        raise failure(Code.UNSUPPORTED, message)
+    return found
+
+
+def _by_caps(made_for: Sequence[str], info: Mapping[str, Any]) -> list[str]:
+    if "transcribe-speech" in made_for:
+        return ["speech"]
+    if "embed-text" in made_for:
+        return ["embeddings"]
+    if "generate-text" not in made_for:
+        return []
+    return _of_texts(info, has_eyes="describe-image" in made_for)
+
+
+def _by_header(info: Mapping[str, Any]) -> list[str]:
+    pooling = info.get("pooling")
+    if pooling in _POOLED or (pooling is None and info.get("is_causal") is False):
+        return ["embeddings"]
+    return [] if info.get("is_causal") is False else _of_texts(info, has_eyes=False)
+
+
+def _of_texts(info: Mapping[str, Any], *, has_eyes: bool) -> list[str]:
+    template: Any = info.get("template")
+    if not isinstance(template, str) or not template.strip():
+        return ["completion"]
+    more = [*(["tools"] if "tools" in template else []), *(["vision"] if has_eyes else [])]
+    return ["chat", "completion", *more]
+
+
+def entry_table(
+    repository: Repository, candidate: Candidate, fetched: Fetched, *, info: Mapping[str, Any], capabilities: list[str]
+) -> dict[str, Any]:
+    """The table of the catalog's entry. Its source names the commit, so that nothing changes by itself."""
+    return {
+        "description": _description(repository, candidate, fetched, info),
+        "source": pinned(repository, candidate, fetched.commit).spec,
+        "backend": candidate.backend,
+        "capabilities": capabilities,
+        "origin": fetched.origin,
+    }
+
+
+def pinned(repository: Repository, candidate: Candidate, commit: str) -> Repository:
+    """The candidate's files at that commit."""
+    return Repository(repository.name, commit, candidate.path)
+
+
+def _description(repository: Repository, candidate: Candidate, fetched: Fetched, info: Mapping[str, Any]) -> str:
+    name = info.get("name") if candidate.format == "gguf" else None
+    words = [
+        str(info.get("architecture") or ""),
+        candidate.quantization or "",
+        size_text(fetched.size_bytes),
+        f"from {repository.name}",
+    ]
+    text = f"{name or repository.short_name}: {', '.join(word for word in words if word)}."
+    return " ".join(text.split())[:_LONGEST_DESCRIPTION]
+
+
+def _inside(path: str, commit: str) -> str:
+    """The path in the repository of a file that lies in a snapshot of it."""
+    parts = PurePath(path).parts
+    return "/".join(parts[parts.index(commit) + 1 :]) if commit in parts else parts[-1]

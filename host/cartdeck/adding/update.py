@@ -1,0 +1,128 @@
+"""Owns `update` and `rollback`: a model of the catalog moves to newer weights of its repository, and back.
+
+It does not know who asked for it, nor how it is shown.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.to_thread
+
+from cartdeck.adding.add import try_out
+from cartdeck.adding.draft import Fetched, pinned
+from cartdeck.adding.history import History
+from cartdeck.adding.job import Job
+from cartdeck.adding.obtaining import DOWNLOAD, download, read_header
+from cartdeck.adding.placing import earlier_of, model_of, move, move_back
+from cartdeck.adding.repository import MAIN, Repository, repository_of
+from cartdeck.adding.step import Step
+from cartdeck.adding.survey import Survey, plan, survey
+from cartdeck.adding.trial import Trial, trial_of
+from cartdeck.catalog.catalog import Named
+from cartdeck.engine import Engine
+from cartdeck_protocol.errors import Code, failure
+
+_SHOWN: Final = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRequest:
+    """Which model, and where to look; without a `revision` it is the branch that the model came from."""
+
+    name: str
+    revision: str | None = None
+    is_dry: bool = False
+
+
+def update_job(engine: Engine, catalog: Path, request: UpdateRequest) -> Job:
+    """The job, not yet begun. Raises MODEL_NOT_FOUND, and BAD_ARGUMENT for a model that came from no hub.
+
+    The newer weights are fetched beside the old ones and have to answer; only then the entry moves. Its other keys stay
+    as they are, and what it had is kept for `rollback_job`.
+    """
+    named = model_of(catalog, request.name)
+    here = repository_of(named.entry.source)
+    if here is None:
+        message = (
+            f"{named.name} is of {named.entry.source or 'another server'}, where no newer weights can be looked for"
+        )
+        raise failure(Code.BAD_ARGUMENT, f"{message}; expected a source hf:owner/name", argument="name")
+    branch = None if here.is_pinned else here.revision
+    follows = request.revision or History(catalog).of(named.name).follows or branch or MAIN
+
+    async def work(job: Job) -> dict[str, Any]:
+        repository = Repository(here.name, follows, here.file)
+        found = await survey(job, repository)
+        result = {"name": named.name, "from": named.entry.source, "follows": follows, "steps": job.steps}
+        if found.commit == _commit_of(named, here):
+            return {**result, "is_newer": False, "text": _same(named, follows, found)}
+        chosen = await plan(job, found, backend=named.entry.backend, is_named=here.file is not None)
+        taken = chosen.plan.taken
+        source = pinned(repository, taken, found.commit).spec
+        if request.is_dry:
+            return {**result, "is_newer": True, "source": source, "is_dry": True}
+        fetched = await download(job, repository, taken, commit=found.commit)
+        if _are_same(named, fetched):
+            text = f"{follows} is at {found.commit[:_SHOWN]} by now, with the same weights"
+            return {**result, "is_newer": False, "text": f"{named.name} stays as it is: {text}"}
+        await read_header(job, repository, chosen, commit=found.commit)
+        values = {"source": source, "origin": fetched.origin}
+        kept = None if follows == MAIN else follows
+        await try_out(job, await _draft(job, catalog, named, values))
+        async with job.step(Step.CATALOG):
+            job.finalize()
+            await anyio.to_thread.run_sync(lambda: move(catalog, named, values, follows=kept))
+            job.say(f"{named.name} is of {source} now; `cartdeck rollback {named.name}` goes back", name=named.name)
+        return {**result, "is_newer": True, "source": source}
+
+    return Job(engine, work)
+
+
+def rollback_job(engine: Engine, catalog: Path, name: str) -> Job:
+    """The job, not yet begun: the weights that the model had before its last update, which are here unless somebody
+    removed them. Raises MODEL_NOT_FOUND, and BAD_ARGUMENT for a model that was not updated."""
+    named = model_of(catalog, name)
+    earlier = earlier_of(catalog, named)
+
+    async def work(job: Job) -> dict[str, Any]:
+        async with job.step(Step.DOWNLOAD):
+            result = await job.ask(DOWNLOAD, {"model": str(earlier["source"])})
+            job.say(f"{earlier['source']} is here", path=result.text)
+        async with job.step(Step.CATALOG):
+            job.finalize()
+            await anyio.to_thread.run_sync(lambda: move_back(catalog, named, earlier))
+            job.say(f"{named.name} is of {earlier['source']} again", name=named.name)
+        record = {"name": named.name, "from": named.entry.source, "source": earlier["source"]}
+        return {**record, "steps": job.steps}
+
+    return Job(engine, work)
+
+
+async def _draft(job: Job, catalog: Path, named: Named, values: dict[str, Any]) -> Trial:
+    """The step `entry`: the catalog would be sound with the newer weights. Nothing is written yet."""
+    async with job.step(Step.ENTRY):
+        drafted = await anyio.to_thread.run_sync(lambda: move(catalog, named, values, follows=None, is_dry=True))
+        trial = trial_of(Named(named.name, drafted.entries[named.name]))
+        job.say(f"{named.name}, from {values['source']}", name=named.name)
+    return trial
+
+
+def _commit_of(named: Named, here: Repository) -> str | None:
+    if here.is_pinned:
+        return here.revision
+    return None if named.entry.origin is None else named.entry.origin.revision
+
+
+def _are_same(named: Named, fetched: Fetched) -> bool:
+    """Whether every file is the one that the entry pins."""
+    origin = named.entry.origin
+    if origin is None or not origin.files:
+        return False
+    return {path: file.sha256 for path, file in origin.files.items()} == {
+        path: file["sha256"] for path, file in fetched.files.items()
+    }
+
+
+def _same(named: Named, follows: str, found: Survey) -> str:
+    return f"{named.name} is of the newest weights there are: {follows} is at {found.commit[:_SHOWN]}"
