@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cartdeck.cli.log_lines import LogLines
 from cartdeck.cli.options import AsJson, Quiet
 from cartdeck_protocol.errors import Code, failure
 
@@ -125,8 +126,9 @@ class Words:
     def __init__(self, *, as_json: bool, is_quiet: bool) -> None:
         self._as_json = as_json
         self._is_quiet = is_quiet
-        if as_json:
-            logging.getLogger().addHandler(_JsonHandler(self._write))
+        self._lines = LogLines(self._dropped)
+        handler = _JsonHandler(self._write) if as_json else _PlainHandler(self._lines.write)
+        logging.getLogger().addHandler(handler)
 
     def listening(self, url: str) -> None:
         text = f"cartdeck serves {url}/v1\n"
@@ -139,15 +141,13 @@ class Words:
         if self._as_json:
             self._write({"event": "stopping", "signal": signal.Signals(number).name})
         elif not self._is_quiet:
-            sys.stderr.write("stopping: open requests may end; once more ends at once\n")
-            sys.stderr.flush()
+            self._lines.write("stopping: open requests may end; once more ends at once\n")
 
     def news(self, text: str, record: Mapping[str, Any]) -> None:
         if self._as_json:
             self._write(dict(record))
         elif not self._is_quiet:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            self._lines.write(f"{text}\n")
 
     def request(self, record: dict[str, Any]) -> None:
         if self._is_quiet:
@@ -155,14 +155,24 @@ class Words:
         if self._as_json:
             self._write({"event": "request", **record})
         else:
-            sys.stderr.write(
+            self._lines.write(
                 f"{record['method']} {record['path']!r:.200} {record['status']} {record['seconds']:.3f} s\n"
             )
-            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Wait for the last lines, for a moment."""
+        self._lines.close()
 
     def _write(self, record: dict[str, Any]) -> None:
-        sys.stderr.write(json.dumps({"time": round(time.time(), 3), **record}, ensure_ascii=False) + "\n")
-        sys.stderr.flush()
+        self._lines.write(self._line(record))
+
+    def _line(self, record: dict[str, Any]) -> str:
+        return json.dumps({"time": round(time.time(), 3), **record}, ensure_ascii=False) + "\n"
+
+    def _dropped(self, count: int) -> str:
+        if self._as_json:
+            return self._line({"event": "dropped", "lines": count})
+        return f"{count} lines of this log were dropped: nobody read it\n"
 
 
 class _JsonHandler(logging.Handler):
@@ -175,6 +185,17 @@ class _JsonHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
         self._send({"event": "log", "level": record.levelname.lower(), "logger": record.name, "message": text})
+
+
+class _PlainHandler(logging.Handler):
+    """Lines of the engine and of libraries, as text."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._send = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send(f"{self.format(record)}\n")
 
 
 def _check_installed() -> None:
@@ -225,7 +246,10 @@ def _run(options: "ServerOptions", models: Models, *, words: Words) -> None:
                     loop.remove_signal_handler(number)
                 end_at_signals()
 
-    asyncio.run(work())
+    try:
+        asyncio.run(work())
+    finally:
+        words.close()
 
 
 serve.__doc__ = EXAMPLE

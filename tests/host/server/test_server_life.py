@@ -159,6 +159,19 @@ def test_the_log_is_a_line_of_json_for_each_request(start: Any) -> None:
     ]
 
 
+def test_a_log_that_nobody_reads_holds_nobody_up_and_tells_what_was_dropped(start: Any) -> None:
+    with start("--grace", "0.2") as server:
+        path = "/" + "x" * 8000
+        for _ in range(600):  # more than a pipe and the queue behind it hold
+            assert server.ask("GET", path)[0] == 404
+        code, log = server.end()
+    assert code == 0
+    records = [json.loads(line) for line in log.splitlines()]
+    [dropped] = [one["lines"] for one in records if one["event"] == "dropped"]
+    assert dropped > 0
+    assert sum(one["event"] == "request" for one in records) + dropped == 600
+
+
 def test_the_models_that_have_a_name_are_listed(client: Any) -> None:
     models = {model.id: model for model in client.models.list()}
     assert models["named"].owned_by == "cartdeck"
