@@ -40,6 +40,11 @@ class CatalogDirectory:
         self._mark = _mark_of(path)
         self._catalog = load_catalog(path)
 
+    @property
+    def path(self) -> Path:
+        """The catalog's file."""
+        return self._path
+
     def find(self, name: str, kind: Kind) -> ServedModel:
         try:
             named = self._catalog.find(name)
