@@ -30,6 +30,8 @@ class Stage(StrEnum):
     """Computing, and nothing came yet."""
     TOKENS = "tokens"
     """Output is coming."""
+    PLAN = "plan"
+    """A plan runs, with calls of its own."""
 
 
 _OF_PHASE: Final = {
@@ -156,9 +158,9 @@ class Journal:
 
     @contextmanager
     def following(self, cap: str) -> Generator[CallEntry]:
-        """An entry for what is done inside: something that is no call of its own."""
+        """An entry for what is done inside: a plan, which is no call of its own."""
         entry = self.begin(cap)
-        self.advance(entry, Stage.FIRST)
+        entry.spans = [(Stage.PLAN, 0.0)]
         try:
             yield entry
         except CartdeckError as error:

@@ -116,7 +116,7 @@ def _drawing(compiled: CompiledPlan) -> dict[str, Any]:
         "height": layout.height,
         "box": [BOX_WIDTH, BOX_HEIGHT],
         "boxes": [
-            {"name": name, "kind": box.kind, "title": box.title, "about": box.about, "x": box.x, "y": box.y}
+            {"name": name, **{key: getattr(box, key) for key in ("kind", "title", "about", "column", "row", "x", "y")}}
             for name, box in layout.boxes.items()
         ],
         "wires": [{"from": giver, "to": taker, "name": name} for giver, taker, name in layout.wires],
