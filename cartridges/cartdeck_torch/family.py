@@ -32,15 +32,26 @@ CAUSAL: Final = (
     "qwen3_5_moe_text",
     "qwen3_next",
 )
-SEEING: Final = ("idefics3", "llava")
+SEEING: Final = ("idefics3", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Language models with eyes: for dialogues with images, and to describe one. SmolVLM calls itself idefics3."""
+SEEING_SOME: Final = ("qwen3_5", "qwen3_5_moe")
+"""Kinds of language models with eyes in some folders, and without in others."""
+GRID_EYES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", *SEEING_SOME)
+"""Kinds whose images have as many tokens as they are large."""
 KINDS: Final = {
     Task.EMBED_TEXT: (*ENCODERS, "clip"),
     Task.EMBED_IMAGE: ("clip",),
-    Task.DESCRIBE: ("blip", *SEEING),
+    Task.DESCRIBE: ("blip", *SEEING, *SEEING_SOME),
     Task.TRANSCRIBE: ("whisper",),
     Task.GENERATE: (*CAUSAL, *SEEING),
 }
+
+
+def has_eyes(folder: ModelFolder) -> bool:
+    """Whether the folder's language model sees images: of a kind that may, one that says how they are prepared."""
+    if folder.model_type in SEEING_SOME:
+        return "vision_config" in folder.config and folder.image_preparation is not None
+    return folder.model_type in SEEING
 
 
 def check_kind(folder: ModelFolder, task: Task) -> None:

@@ -57,6 +57,14 @@ class ModelFolder:
         part = self.config.get("text_config")
         return cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else self.config
 
+    @cached_property
+    def image_preparation(self) -> Mapping[str, Any] | None:
+        """How images are prepared for the model; None where nothing says it. BAD_MODEL_FILE as `record`."""
+        found: Any = self.record("preprocessor_config.json")
+        if found is None:
+            found = (self.record("processor_config.json") or {}).get("image_processor")
+        return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else None
+
     def record(self, name: str) -> dict[str, Any] | None:
         """Another JSON file of the folder; None where it is not there. BAD_MODEL_FILE where it is no record."""
         path = self.path / name

@@ -16,7 +16,7 @@ from cartdeck_modelkit.sampling import SamplingSettings, read_settings
 from cartdeck_sdk import Output, Request
 from cartdeck_torch.answer import AnswerWriter
 from cartdeck_torch.describing import Description, pass_on
-from cartdeck_torch.family import SEEING, Task
+from cartdeck_torch.family import CAUSAL, SEEING, Task
 from cartdeck_torch.generation import Generation, Question, check_beside_tools
 from cartdeck_torch.serving import INSTANCE_ARGUMENTS, answering, cartridge, instance
 from cartdeck_torch.speech import Transcription
@@ -68,7 +68,7 @@ async def describe_image(request: Request, output: Output) -> None:
         image = await asyncio.to_thread(decode_image, request["image"])
         loaded = await instance.ready(request, output, provenance, task=Task.DESCRIBE)
         provenance.settings["frames"] = image.frames
-        if loaded.folder.model_type in SEEING:
+        if loaded.folder.model_type in (*CAUSAL, *SEEING):
             dialogue = question_about(request["image"], request["prompt"], system=request["system"])
             question = Question(dialogue, template=request["chat-template"], pictures=[image])
             generation = Generation(None, settings.max_tokens, settings=settings, question=question)

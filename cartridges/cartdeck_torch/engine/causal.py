@@ -12,20 +12,18 @@ from inspect import signature
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from cartdeck_modelkit.constraint import Constraint
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_torch.engine.choice import Choice
+from cartdeck_torch.engine.eyes import forget_places, language_class, open_eyes
 from cartdeck_torch.engine.kv_cache import KvCaches
 from cartdeck_torch.engine.loading import UNUSED_BY_TEXT, load_weights
 from cartdeck_torch.engine.prompting import Prompt, PromptMaker
 from cartdeck_torch.engine.sampler import Sampler
-from cartdeck_torch.engine.sight import Sight
 from cartdeck_torch.engine.tokens import read_tokenizer
 from cartdeck_torch.engine.torch_device import TorchDevice
 from cartdeck_torch.engine.vocabulary import PieceTable
-from cartdeck_torch.family import SEEING
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.generation import Generation
 from cartdeck_torch.job import Job
@@ -33,7 +31,7 @@ from cartdeck_torch.settings import LoadSettings
 
 SLICE_TOKENS = 512
 """Of a prompt at a time: 6 % slower than the whole at once, and progress is seen. A cancel acts within a layer."""
-_LAYERS = ("DecoderLayer", "EncoderLayer")
+_LAYERS = ("DecoderLayer", "EncoderLayer", "VisionBlock")
 
 
 class TextGenerator:
@@ -43,7 +41,6 @@ class TextGenerator:
         self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
     ) -> None:
         self.tokenizer = read_tokenizer(folder)
-        sees = folder.model_type in SEEING
         self.model, dtype, self.notice = self._load(folder, settings, device, report=report)
         self.device = device.device
         self.dtype = str(dtype).removeprefix("torch.")
@@ -51,7 +48,7 @@ class TextGenerator:
         own = int(getattr(text, "max_position_embeddings", 0) or 4096)
         self.context_size = min(settings.context_size or own, own)
         self._pieces = PieceTable(self.tokenizer, int(text.vocab_size), self._find_ends(folder, text))
-        sight = Sight(folder, self.device, dtype) if sees else None
+        sight = open_eyes(folder, self.tokenizer, self.device, dtype)
         self._prompts = PromptMaker(folder, self.tokenizer, self._pieces, sight=sight)
         self.caches = KvCaches(self.model.config, kind=settings.kv_cache)
         names = signature(self.model.forward).parameters
@@ -61,8 +58,7 @@ class TextGenerator:
     def _load(
         self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
     ) -> tuple[Any, torch.dtype, str | None]:
-        kind = AutoModelForImageTextToText if folder.model_type in SEEING else AutoModelForCausalLM
-        return load_weights(kind, folder, settings, device, report=report, unused=UNUSED_BY_TEXT)
+        return load_weights(language_class(folder), folder, settings, device, report=report, unused=UNUSED_BY_TEXT)
 
     def clear(self) -> None:
         """Forgets what is kept beside the weights: a static cache."""
@@ -82,6 +78,7 @@ class TextGenerator:
         most_tokens = self._count(prompt, generation)
         job.touch()
         with torch.inference_mode():
+            forget_places(self.model)
             cache = self.caches.take(len(prompt.ids) + most_tokens)
             with self._stopping(job):
                 logits = self._compute_prompt(prompt, cache, generation, job)

@@ -37,6 +37,8 @@ class Step(IntEnum):
     """The token `value`, with the cache `cache`."""
     TOKENS = 4
     """`value` tokens, which follow, with the cache `cache`."""
+    SEE = 5
+    """Images, in `value` bytes of a `SeenText`, which follow: they belong to the next tokens."""
 
 
 def join_group(device: torch.device, work: RankWork, *, look: Callable[[], None] | None = None) -> None:
@@ -109,6 +111,16 @@ def share_tokens(ids: list[int] | None, count: int, *, device: torch.device) -> 
     made = made.to(device)
     dist.broadcast(made, 0)
     return made.tolist() if ids is None else ids
+
+
+def share_bytes(data: bytes | None, count: int, *, device: torch.device) -> bytes:
+    """The leader's `data`, on every rank; the others give None."""
+    made = (
+        torch.zeros(count, dtype=torch.uint8) if data is None else torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    )
+    made = made.to(device)
+    dist.broadcast(made, 0)
+    return made.cpu().numpy().tobytes() if data is None else data
 
 
 def add_up(part: torch.Tensor) -> torch.Tensor:

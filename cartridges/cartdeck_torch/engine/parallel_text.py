@@ -16,8 +16,17 @@ import torch
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_torch.device import Meaning, meaning_of
 from cartdeck_torch.engine.causal import TextGenerator
-from cartdeck_torch.engine.collective import Step, abort_group, join_group, leave_group, share_tokens, tell
+from cartdeck_torch.engine.collective import (
+    Step,
+    abort_group,
+    join_group,
+    leave_group,
+    share_bytes,
+    share_tokens,
+    tell,
+)
 from cartdeck_torch.engine.kv_cache import KvCaches
+from cartdeck_torch.engine.prompting import Prompt
 from cartdeck_torch.engine.shares import Share, load_share
 from cartdeck_torch.engine.torch_device import TorchDevice
 from cartdeck_torch.folder import ModelFolder
@@ -94,13 +103,21 @@ class ParallelTextGenerator(TextGenerator):
         self._is_open = True
         tell(Step.TAKE, device=self.device, value=tokens)
 
+    def _compute_prompt(self, prompt: Prompt, cache: Any, generation: Generation, job: Job) -> torch.Tensor:
+        if prompt.seen is not None:
+            data = prompt.seen.to_bytes()
+            tell(Step.SEE, device=self.device, value=len(data))
+            share_bytes(data, len(data), device=self.device)
+        return super()._compute_prompt(prompt, cache, generation, job)
+
     def _step(self, ids: list[int], cache: Any, **images: Any) -> torch.Tensor:
         assert self._job is not None
         logits: torch.Tensor | None = None
         number = self.caches.number(cache)
-        for first in range(0, len(ids), SLICE_TOKENS):
+        size = len(ids) if images else SLICE_TOKENS
+        for first in range(0, len(ids), size):
             self._job.stop.check()
-            part = ids[first : first + SLICE_TOKENS]
+            part = ids[first : first + size]
             if len(part) == 1:
                 tell(Step.TOKEN, device=self.device, value=part[0], cache=number)
             else:

@@ -37,16 +37,20 @@ class PixelReader:
 def check_sizes(folder: ModelFolder) -> Mapping[str, Any]:
     """What the folder says of how images are prepared. Raises `BAD_MODEL_FILE` where it says nothing, or has them made
     larger than any model takes."""
-    record: Mapping[str, Any] | None = folder.record("preprocessor_config.json")
-    if record is None:
-        record = (folder.record("processor_config.json") or {}).get("image_processor")
-    if not isinstance(record, Mapping):
-        raise failure(Code.BAD_MODEL_FILE, f"{folder.path} says nothing of how images are prepared", phase="load")
+    record = read_preparation(folder)
     for name in ("size", "crop_size", "max_image_size"):
         sides = record.get(name)
         values = list(sides.values()) if isinstance(sides, Mapping) else [] if sides is None else [sides]
         if any(type(side) is not int or not 0 < side <= _LARGEST_SIDE for side in values):
             raise failure(Code.BAD_MODEL_FILE, f"{folder.path} has an image {name} of {sides!r}", phase="load")
+    return record
+
+
+def read_preparation(folder: ModelFolder) -> Mapping[str, Any]:
+    """What the folder says of how images are prepared, unchecked. Raises `BAD_MODEL_FILE` where it says nothing."""
+    record = folder.image_preparation
+    if record is None:
+        raise failure(Code.BAD_MODEL_FILE, f"{folder.path} says nothing of how images are prepared", phase="load")
     return record
 
 

@@ -25,11 +25,12 @@ from cartdeck_modelkit.dialogue.tools import (
 )
 from cartdeck_modelkit.image import RgbImage
 from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_torch.engine.eyes import Eyes
 from cartdeck_torch.engine.loading import check_ids
-from cartdeck_torch.engine.sight import Sight
 from cartdeck_torch.engine.vocabulary import PieceTable
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.generation import Generation, Question
+from cartdeck_torch.parallel.work import SeenText
 
 
 @dataclass(slots=True)
@@ -38,12 +39,14 @@ class Prompt:
 
     ids: list[int]
     images: dict[str, Any] = field(default_factory=dict)
+    seen: SeenText | None = None
+    """What the images were read from."""
 
 
 class PromptMaker:
     """Makes prompts for one model."""
 
-    def __init__(self, folder: ModelFolder, tokenizer: Tokenizer, pieces: PieceTable, *, sight: Sight | None) -> None:
+    def __init__(self, folder: ModelFolder, tokenizer: Tokenizer, pieces: PieceTable, *, sight: Eyes | None) -> None:
         self._name = folder.name
         self._tokenizer = tokenizer
         self._pieces = pieces
@@ -128,7 +131,7 @@ class PromptMaker:
                 argument="messages",
                 phase="inference",
             )
-        return Prompt(*self._sight.read(text, pictures))
+        return Prompt(*self._sight.read(text, pictures), seen=SeenText(text, dialogue.images))
 
     def _template(self, given: str | None, *, for_tools: bool) -> ChatTemplate:
         source = given or (self._sources.get("tool_use") if for_tools else None) or self._sources.get("default")

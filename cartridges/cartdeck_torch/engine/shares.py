@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from cartdeck_torch.engine.collective import add_up, put_together
+from cartdeck_torch.engine.eyes import language_class
 from cartdeck_torch.engine.loading import UNUSED_BY_TEXT, Report, check_tensors
 from cartdeck_torch.engine.torch_device import TorchDevice, choose_dtype
 from cartdeck_torch.folder import ModelFolder
@@ -45,6 +46,22 @@ _DIVISIONS = (
     (r"\.mlp\.experts\.down_proj", Division.INPUTS),
     (r"(^|\.)lm_head\.weight", Division.JOINED),
 )
+_EYES = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|connector)\.")
+"""Modules that make images into tokens: whole on every rank."""
+_OTHER_NAMES = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"^model\.", "model.language_model."),
+        (r"^model\.language_model\.", "language_model.model."),
+        (r"^model\.language_model\.", "model."),
+        (r"^lm_head\.", "language_model.lm_head."),
+        (r"^model\.(visual|vision_tower|multi_modal_projector)\.", r"\1."),
+        (r"^model\.vision_tower\.", "vision_tower.vision_model."),
+        (r"^model\.vision_tower\.", "model.vision_tower.vision_model."),
+    )
+)
+"""How files call tensors otherwise than transformers' modules do: those of a text's model that has eyes in its files
+and is used without them, and those that were written by earlier versions."""
 
 
 _JOINS = {Division.INPUTS: add_up, Division.JOINED: put_together}
@@ -73,13 +90,10 @@ def load_share(
     dtype, notice = choose_dtype(settings.dtype, folder.main_dtype, device)
     config = AutoConfig.from_pretrained(str(folder.path), local_files_only=True, trust_remote_code=False)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+        model = language_class(folder).from_config(config, dtype=dtype, trust_remote_code=False)
+    _compute_buffers(model, device.device)  # before the weights: modules are told to begin anew, weights and all
     _Reader(folder, share, device.device).fill(model, report)
     model.tie_weights()
-    for name, module in list(model.named_modules()):
-        if type(module).__name__.endswith("RotaryEmbedding"):  # its numbers are computed, not read
-            made = type(module)(config=module.config).to(device.device)
-            model.get_submodule(name.rpartition(".")[0])._modules[name.rpartition(".")[2]] = made
     left = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
     assert not left, f"nothing says what {left[:3]} are"
     model.eval()
@@ -121,7 +135,7 @@ class _Reader:
 
     def _sources(self, name: str, tensor: torch.Tensor) -> list[str]:
         """The tensors of the files that `name` is made of: itself, or those of single experts."""
-        for own in (name, name.replace("model.", "model.language_model.", 1)):
+        for own in (name, *(pattern.sub(other, name) for pattern, other in _OTHER_NAMES)):
             if own in self._files:
                 return [own]
             head, mark, kind = own.rpartition(".experts.")
@@ -176,8 +190,34 @@ class _Reader:
         return self._open[file].get_slice(name)
 
 
+def _compute_buffers(model: Any, device: torch.device) -> None:
+    """What modules compute for themselves and no file holds: angles of positions, the numbers of patches."""
+    for place, module in model.named_modules():
+        names = [name for name, tensor in module.named_buffers(recurse=False) if tensor.is_meta]
+        if not names:
+            continue
+        for name in names:
+            made = torch.empty_like(module._buffers[name], device=device)
+            nothing = float("nan") if made.is_floating_point() else torch.iinfo(made.dtype).min
+            module._buffers[name] = made.fill_(nothing)
+        _owner(model, place)._init_weights(module)
+        for name in names:
+            first = module._buffers[name].flatten()[:1]
+            is_made = bool(torch.isfinite(first).all()) and float(first.min()) >= 0
+            assert is_made, f"nothing says what {name} of {type(module)} is"
+
+
+def _owner(model: Any, place: str) -> Any:
+    """The innermost of transformers' models around a module: it knows how the module begins."""
+    while not hasattr(model.get_submodule(place), "_init_weights"):
+        place = place.rpartition(".")[0]
+    return model.get_submodule(place)
+
+
 def _division(name: str, meta: torch.Tensor, share: Share) -> Division | None:
     """None for what is whole on every rank: also what is put together anyway and does not divide."""
+    if _EYES.search(name):
+        return None
     found = next((division for pattern, division in _DIVISIONS if re.search(f"{pattern}$", name)), None)
     return None if found is Division.JOINED and meta.shape[0] % share.ranks else found
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure
-from cartdeck_torch.family import CAUSAL
+from cartdeck_torch.family import CAUSAL, SEEING
 from cartdeck_torch.folder import ModelFolder
 
 ARGUMENT: Final = "tensor-parallel"
@@ -24,8 +24,8 @@ _COUNTS: Final = {
 def check_shares(folder: ModelFolder, ranks: int) -> None:
     """Raises `UNSUPPORTED` for a kind of model that is not divided, and `BAD_ARGUMENT`, with the counts and the numbers
     of ranks that there may be, for one whose heads do not divide by `ranks`."""
-    if folder.model_type not in CAUSAL:
-        known = ", ".join(CAUSAL)
+    if folder.model_type not in (*CAUSAL, *SEEING):
+        known = ", ".join((*CAUSAL, *SEEING))
         message = f"{folder.name} is a model of the kind {folder.model_type}; ranks share models of the kinds {known}"
         raise failure(Code.UNSUPPORTED, message, argument=ARGUMENT, details={"architecture": folder.model_type})
     counts = _counts(folder.text_config())

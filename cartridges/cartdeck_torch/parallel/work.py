@@ -9,7 +9,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
+
+import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
 
 from cartdeck_torch.settings import LoadSettings
 
@@ -50,6 +52,22 @@ class RankWork:
     @property
     def folder(self) -> Path:
         return Path(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenText:
+    """A text with a mark for each of `images`, whose files' bytes they are: each rank reads them for itself."""
+
+    text: str
+    images: list[bytes]
+
+    def to_bytes(self) -> bytes:
+        return cast("Any", msgpack).packb([self.text, self.images])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "SeenText":
+        text, images = cast("Any", msgpack).unpackb(data)
+        return cls(text, images)
 
 
 def group_timeout_s(environment: Mapping[str, str] = os.environ) -> float:

@@ -20,6 +20,7 @@ from cartdeck_modelkit.dialogue.messages import Dialogue, read_dialogue
 from cartdeck_modelkit.dialogue.tools import ToolUse
 from cartdeck_modelkit.image import decode_image
 from cartdeck_modelkit.sampling import SamplingSettings
+from cartdeck_torch.family import GRID_EYES
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.generation import Generation, Question
 from cartdeck_torch.job import Job
@@ -289,7 +290,7 @@ def make_causal(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def make_seeing(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Writes a small random language model that sees: `make_seeing("llava")`, or "idefics3"."""
+    """Writes a small random language model that sees: `make_seeing("llava")`."""
     import torch
     import transformers
 
@@ -310,6 +311,9 @@ def make_seeing(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         places = [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
         around = ["<fake_token_around_image>", "<global-img>", "<end_of_utterance>", *places]
         size = write_byte_tokenizer(folder, more=("<image>", *(around if kind == "idefics3" else [])))
+        if kind in GRID_EYES:
+            made[kind] = write_grid_model(folder, kind, {**text, "vocab_size": size})
+            return folder
         language = transformers.LlamaConfig(vocab_size=size, **text)
         marks = {"bos_token": "<s>", "eos_token": "</s>"}
         if kind == "llava":
@@ -337,6 +341,29 @@ def make_seeing(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         return folder
 
     return make
+
+
+def write_grid_model(folder: Path, kind: str, text: dict[str, Any]) -> Path:
+    """One of Qwen's models that see, without a processor of transformers: that wants torchvision."""
+    import transformers
+
+    tower: dict[str, Any] = {**TOWER, "depth": 2, "spatial_merge_size": 2}
+    if kind in WITH_TOWER:
+        text |= {**KINDS[f"{kind}_text"], "head_dim": 16}
+    elif kind == "qwen3_vl":
+        text |= {"head_dim": 16}
+        tower |= {"deepstack_visual_indexes": [0]}
+    else:
+        text |= {"rope_parameters": {"rope_type": "default", "mrope_section": [4, 2, 2], "rope_theta": 10000.0}}
+        tower |= {"fullatt_block_indexes": [1], "window_size": 16} if kind == "qwen2_5_vl" else {"embed_dim": 32}
+    config = transformers.AutoConfig.for_model(
+        kind, text_config=text, vision_config=tower, image_token_id=258, tie_word_embeddings=False
+    )
+    transformers.AutoModelForImageTextToText.from_config(config).save_pretrained(folder)
+    sizes = {"size": {"shortest_edge": 16 * 16, "longest_edge": 32 * 32}, "patch_size": 4, "merge_size": 2}
+    transformers.Qwen2VLImageProcessorPil(**sizes).save_pretrained(folder)
+    (folder / "chat_template.jinja").write_text(SEEING_TEMPLATE, "utf-8")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
 """One language model over two processes on a CPU: the texts of one process, ranks that die, what is not divided."""
 
 import asyncio
+import base64
+import io
 import os
 import signal
 import threading
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from cartdeck import Engine
 from cartdeck_modelkit.sampling import SamplingSettings
@@ -44,16 +47,16 @@ def wait_until(what: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def opened(make_causal: Make, open_generator: Make) -> Iterator[Make]:
-    """`opened(kind)` is a model over two ranks, this process being one: in one group at a time, so that each kind takes
-    the place of the one before."""
-    models: dict[str, Any] = {}
+def opened(open_generator: Make) -> Iterator[Make]:
+    """`opened(path)` is the model there over two ranks, this process being one: in one group at a time, so that each
+    takes the place of the one before. A rank takes seconds to start."""
+    models: dict[Path, Any] = {}
 
-    def open_it(kind: str) -> Any:
-        if kind not in models:
+    def open_it(path: Path, **settings: Any) -> Any:
+        if path not in models:
             close()
-            models[kind] = open_generator(make_causal(kind), tensor_parallel=2)
-        return models[kind]
+            models[path] = open_generator(path, tensor_parallel=2, **settings)
+        return models[path]
 
     def close() -> None:
         for model in models.values():
@@ -66,8 +69,8 @@ def opened(make_causal: Make, open_generator: Make) -> Iterator[Make]:
 
 
 @pytest.fixture
-def pair(opened: Make) -> Any:
-    return opened("qwen3")
+def pair(opened: Make, make_causal: Make) -> Any:
+    return opened(make_causal("qwen3"))
 
 
 @pytest.fixture(scope="module")
@@ -142,29 +145,58 @@ def test_a_cancel_ends_a_text_and_the_ranks_make_the_next_one(pair: Any, alone: 
     assert pair.rank_pids == before
 
 
-def test_a_rank_that_dies_fails_the_text_at_once_and_the_next_one_has_new_ranks(
-    pair: Any, alone: Any, make_answer: Make
+def test_experts_are_divided_and_a_rank_that_dies_fails_the_text_at_once_and_is_started_anew(
+    opened: Make, make_causal: Make, open_generator: Make, make_answer: Make
 ) -> None:
+    path = make_causal("qwen3_moe")
+    alone, pair = open_generator(path), opened(path, kv_cache="static")
+    warm = {"temperature": 0.9, "seed": 5, "texts": 2}
+    wanted = [make_answer(alone, PROMPT, max_tokens=24), make_answer(alone, PROMPT, **warm)]
+
+    def check() -> None:
+        found = [make_answer(pair, PROMPT, max_tokens=24), make_answer(pair, PROMPT, **warm)]
+        assert [one[:2] for one in found] == [one[:2] for one in wanted]
+        assert pair.caches.kept_tokens == 64
+
+    check()
     (pid,) = pair.rank_pids
     error, took_s = generate_until(pair, lambda _: os.kill(pid, signal.SIGKILL))
     assert error.code is Code.DEVICE_FAULT
     assert "rank 1 of 2 was ended by signal 9" in error.message
     assert took_s < 5.0  # 0.1 s on a machine that does nothing else
-    assert make_answer(pair, PROMPT)[0] == make_answer(alone, PROMPT)[0]
+    check()
     assert pair.rank_pids != [pid]
 
 
-def test_a_rank_that_dies_between_two_texts_is_seen(pair: Any) -> None:
+def test_images_are_read_by_every_rank_and_give_the_text_of_one_process(
+    opened: Make, make_seeing: Make, open_generator: Make, make_answer: Make
+) -> None:
+    path = make_seeing("llava")
+    alone, pair = open_generator(path), opened(path)
+
+    def said(*colours: str) -> list[Any]:
+        pictures = [io.BytesIO() for _ in colours]
+        for colour, file in zip(colours, pictures, strict=True):
+            Image.new("RGB", (50, 40), colour).save(file, "PNG")
+        urls = ["data:image/png;base64," + base64.b64encode(one.getvalue()).decode() for one in pictures]
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        return [{"role": "user", "content": [*parts, {"type": "text", "text": "x" * 200}]}]
+
+    for colours in (("red", "blue"), ("red",), (), ("green",)):
+        found, wanted = (make_answer(model, messages=said(*colours)) for model in (pair, alone))
+        assert found[:2] == wanted[:2]
+    towers = [
+        dict(model.model.named_parameters())["model.vision_tower.embeddings.class_embedding"] for model in (alone, pair)
+    ]
+    assert towers[0].equal(towers[1])
+
+
+def test_a_rank_that_dies_between_two_texts_is_seen(opened: Make, make_seeing: Make) -> None:
+    pair = opened(make_seeing("llava"))
     (pid,) = pair.rank_pids
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not pair.is_whole)
     assert not is_there(pid)
-
-
-def test_experts_are_divided_too(opened: Make, make_causal: Make, open_generator: Make, make_text: Make) -> None:
-    alone = open_generator(make_causal("qwen3_moe"))
-    pair = opened("qwen3_moe")
-    assert make_text(pair, PROMPT, max_tokens=24)[0] == make_text(alone, PROMPT, max_tokens=24)[0]
 
 
 def test_a_rank_that_dies_while_it_loads_ends_the_load(opened: Any, make_causal: Make) -> None:
