@@ -18,6 +18,7 @@ from cartdeck_gguf.model_kind import ADAPTER, kind_of_other, not_wanted
 from cartdeck_gguf.projector import check_projector, find_projector
 from cartdeck_gguf.soundness import unsound
 from cartdeck_modelkit.gguf.header import Header, read_header
+from cartdeck_modelkit.gguf.memory import projector_compute_bytes
 from cartdeck_modelkit.phases import ObtainedModel, obtain_model
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk import Output, Request
@@ -48,9 +49,12 @@ class Attachments:
 
     @property
     def size_bytes(self) -> int:
-        """What they take in memory: their files' sizes."""
-        paths = [path for path, _ in self.adapters] + ([self.projector] if self.projector is not None else [])
-        return sum(path.stat().st_size for path in paths)
+        """What they take in memory: their files' sizes, and what the projector needs to see an image."""
+        size_bytes = sum(path.stat().st_size for path, _ in self.adapters)
+        if self.projector is not None:
+            header = read_header(self.projector)
+            size_bytes += header.size_bytes + projector_compute_bytes(header)
+        return size_bytes
 
 
 def read_wanted(request: Request) -> Wanted:

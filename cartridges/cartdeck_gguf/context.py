@@ -12,14 +12,11 @@ from typing import Any, Final
 from cartdeck_gguf.abort_flag import AbortFlag
 from cartdeck_gguf.llama import LIBRARY, NATIVE, NUMPY, Model
 from cartdeck_gguf.native_log import NativeLog
+from cartdeck_modelkit.gguf.memory import MOST_TEXTS, MOST_TEXTS_WITH_STATE, SLICE_TOKENS
 from cartdeck_protocol.errors import Code, failure
 
-BATCH_TOKENS: Final = 512
+BATCH_TOKENS: Final = SLICE_TOKENS
 """How many tokens one call of the engine takes at most, of all sequences together."""
-
-MOST_SEQUENCES: Final = 64
-MOST_RECURRENT_SEQUENCES: Final = 4
-"""A recurrent model keeps a state for each sequence that there may be, whether it is used or not."""
 
 _ABORTED: Final = 2
 _NO_ROOM: Final = 1
@@ -53,16 +50,18 @@ class Context:
         log: NativeLog,
         context_size: int,
         threads: int,
-        most_sequences: int = MOST_SEQUENCES,
+        most_sequences: int = MOST_TEXTS,
     ) -> None:
         """Raises `OUT_OF_MEMORY` with the engine's last lines when the buffers cannot be had."""
-        self.sequences = min(most_sequences, MOST_RECURRENT_SEQUENCES) if model.is_recurrent else most_sequences
+        self.sequences = min(most_sequences, MOST_TEXTS_WITH_STATE) if model.is_recurrent else most_sequences
         self.flag = AbortFlag()
         """Set from any thread, it gives up a running `compute`; cleared by whoever computes."""
         params = NATIVE.llama_context_default_params()
         params.n_ctx = max(context_size, self.sequences)  # with fewer the engine ends the process
         params.n_batch = params.n_ubatch = min(BATCH_TOKENS, params.n_ctx)
         params.n_seq_max = self.sequences
+        # No call asks for more logits. Else there is room for those of each token: 537 MB for 262,144 words, unused.
+        params.n_outputs_max = self.sequences
         params.kv_unified = True
         params.n_threads = params.n_threads_batch = threads
         # Fused attention wherever the engine can: it passes over the cells of others and empty ones, a token in 12.7 ms

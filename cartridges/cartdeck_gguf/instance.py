@@ -154,7 +154,7 @@ class Instance:
     async def _hold_apart(self, request: Request, loaded: LoadedModel) -> None:
         """Memory for the context of deterministic texts, which is made when the first of them is computed."""
         if loaded.device == "cpu" and not self.holdings.size_of("apart"):
-            await self.holdings.hold(request, "apart", loaded.context_bytes + loaded.parked_bytes)
+            await self.holdings.hold(request, "apart", loaded.apart_bytes + loaded.parked_bytes)
 
     async def _load(
         self, request: Request, output: Output, provenance: Provenance, *, sees_images: bool

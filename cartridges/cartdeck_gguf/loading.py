@@ -66,8 +66,8 @@ class LoadedModel:
     model: "llama.Model"
     context: "Context"
     context_size: int
-    context_bytes: int
-    """What a context takes: cells and buffers, estimated."""
+    apart_bytes: int
+    """What the context of `apart` takes: cells and buffers, estimated."""
     threads: int
     device: str
     dtype: str | None
@@ -87,13 +87,13 @@ class LoadedModel:
         Raises `INSUFFICIENT_MEMORY`, `OUT_OF_MEMORY`."""
         if self._apart is None:
             available_bytes = available_memory_bytes()
-            if self.device == "cpu" and available_bytes is not None and available_bytes < self.context_bytes:
+            if self.device == "cpu" and available_bytes is not None and available_bytes < self.apart_bytes:
                 raise failure(
                     Code.INSUFFICIENT_MEMORY,
-                    f"a context apart for deterministic texts needs about {self.context_bytes:,} bytes of memory, and "
+                    f"a context apart for deterministic texts needs about {self.apart_bytes:,} bytes of memory, and "
                     f"{available_bytes:,} are available; ask for a smaller context",
                     argument="deterministic",
-                    details={"needed": self.context_bytes, "available": available_bytes},
+                    details={"needed": self.apart_bytes, "available": available_bytes},
                 )
             context = self.new_context()
             self.adapt(context)
@@ -210,7 +210,7 @@ def load(
         model=model,
         context=context,
         context_size=context_size,
-        context_bytes=estimate_memory(headers[0], context_size, weights_bytes=0).total_bytes,
+        apart_bytes=estimate_memory(headers[0], context_size, weights_bytes=0, texts=1).total_bytes,
         threads=threads,
         device="gpu" if can_use_gpu and layers else "cpu",
         dtype=main_tensor_type(count_tensor_types(headers)),

