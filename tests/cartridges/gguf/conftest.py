@@ -1,4 +1,4 @@
-"""Owns a writer of small GGUF files, and the real model that the tests of this cartridge run on."""
+"""Owns a writer of small GGUF files, and what the tests of this cartridge do with a model."""
 
 import json
 import math

