@@ -72,7 +72,7 @@ def add_job(engine: Engine, catalog: Path, request: AddRequest) -> Job:
             job.say(f"{name} is in {catalog}", name=name, path=str(catalog))
         return {"name": name, "source": source, "entry": table, "catalog": str(catalog), "steps": job.steps}
 
-    return Job(engine, work)
+    return Job(engine, work, subject="repository")
 
 
 async def _draft(job: Job, catalog: Path, name: str, table: dict[str, Any]) -> Trial:

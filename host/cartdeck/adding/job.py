@@ -29,10 +29,12 @@ class Job:
     Leaving the context before the end cancels it and waits until nothing of it runs. `result` is there after the end.
     """
 
-    def __init__(self, engine: Engine, work: Work) -> None:
-        """`work(job)` does the steps, by `job.step` and `job.ask`; what it returns is the job's result."""
+    def __init__(self, engine: Engine, work: Work, *, subject: str) -> None:
+        """`work(job)` does the steps, by `job.step` and `job.ask`; what it returns is the job's result. `subject` is
+        what of the job's request names the model: errors about a call's argument `model` are about that."""
         self._engine = engine
         self._work = work
+        self._subject = subject
         self._events: list[JobEvent] = []
         self._waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -190,8 +192,11 @@ class Job:
         if self._step is None:
             return error
         label = self._step.label
-        details = {**error.details, "step": label, "steps": self.steps}
-        return from_wire({**error.to_wire(), "message": f"{label}: {error.message}", "details": details})
+        wire = {**error.to_wire(), "message": f"{label}: {error.message}"}
+        wire["details"] = {**error.details, "step": label, "steps": self.steps}
+        if error.argument == "model":
+            wire["argument"] = self._subject
+        return from_wire(wire)
 
     def _tell_progress(self, step: Step, fraction: float, event: Progress) -> None:
         self._overall = max(self._overall, step.at(fraction))

@@ -76,7 +76,7 @@ def update_job(engine: Engine, catalog: Path, request: UpdateRequest) -> Job:
             job.say(f"{named.name} is of {source} now; `cartdeck rollback {named.name}` goes back", name=named.name)
         return {**result, "is_newer": True, "source": source}
 
-    return Job(engine, work)
+    return Job(engine, work, subject="name")
 
 
 def rollback_job(engine: Engine, catalog: Path, name: str) -> Job:
@@ -96,7 +96,7 @@ def rollback_job(engine: Engine, catalog: Path, name: str) -> Job:
         record = {"name": named.name, "from": named.entry.source, "source": earlier["source"]}
         return {**record, "steps": job.steps}
 
-    return Job(engine, work)
+    return Job(engine, work, subject="name")
 
 
 async def _draft(job: Job, catalog: Path, named: Named, values: dict[str, Any]) -> Trial:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from cartdeck.server.adding_endpoints import AddingEndpoints
 from cartdeck.server.audio_endpoints import AudioEndpoints
 from cartdeck.server.embedding_endpoint import EmbeddingEndpoint
 from cartdeck.server.gate import AccessLog, Gate
@@ -42,6 +43,7 @@ def make_app(service: Service, *, log: AccessLog | None = None) -> ASGIApp:
     """The application: all endpoints behind the gate."""
     texts, audio, native = TextEndpoints(service), AudioEndpoints(service), NativeEndpoints(service)
     embedding, listing = EmbeddingEndpoint(service), ListingEndpoints(service)
+    adding = AddingEndpoints(service)
     page, live = PageEndpoints(service), LiveEndpoint(service)
     described = document()
 
@@ -60,6 +62,9 @@ def make_app(service: Service, *, log: AccessLog | None = None) -> ASGIApp:
         Route("/caps/call", native.call, methods=post),
         Route("/plans/run", native.run_plan, methods=post),
         Route("/plans/show", page.show_plan, methods=post),
+        Route("/models/add", adding.add, methods=post),
+        Route("/models/update", adding.update, methods=post),
+        Route("/models/rollback", adding.rollback, methods=post),
         Route("/caps", listing.caps, methods=get),
         Route("/cartridges", listing.cartridges, methods=get),
         Route("/stats", listing.stats, methods=get),

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from cartdeck import __version__
+from cartdeck.server.adding_endpoints import AddModelRequest, RollbackModelRequest, UpdateModelRequest
 from cartdeck.server.audio_endpoints import AudioRequest
 from cartdeck.server.embedding_endpoint import EmbeddingRequest
 from cartdeck.server.native_endpoints import CapRequest, PlanRequest
@@ -26,6 +27,9 @@ _ANSWERS: Final[dict[str, tuple[type[BaseModel], str, str]]] = {
     "/v1/audio/translations": (AudioRequest, _FORM, "Writes down in English what is said in `file`."),
     "/caps/call": (CapRequest, _JSON, "Calls any cap; its events as a stream, or one record at its end."),
     "/plans/run": (PlanRequest, _JSON, "Runs a plan; its events as a stream, or one record at its end."),
+    "/models/add": (AddModelRequest, _JSON, "Adds a model of a hub to the catalog, once it has answered."),
+    "/models/update": (UpdateModelRequest, _JSON, "Moves a model to newer weights, once they have answered."),
+    "/models/rollback": (RollbackModelRequest, _JSON, "Gives a model the weights before its last update."),
     "/plans/show": (PlanDrawing, _JSON, "Compiles a plan; its boxes and wires, and what it takes and gives."),
 }
 _QUESTIONS: Final = {
