@@ -11,6 +11,7 @@
 #                   FILE.whl      install this wheel instead;
 #                   skip          leave it out: the gguf cartridge is then listed as unavailable
 #             CMAKE_ARGS=...      how to build it, for instance "-DGGML_CUDA=on"
+#             JOBS=2              how many processes the tests run in; 0: in this one, in order
 #             MINUTES=...         how long a search or a soak takes
 #             SEED=...            what a soak draws from
 #             ARGS=...            more arguments for the command that the target runs
@@ -25,6 +26,7 @@ PYTHON ?= python3
 VENV ?= .venv
 LLAMA ?= build
 ARGS ?=
+JOBS ?= 2
 MINUTES ?=
 SEED ?=
 
@@ -53,7 +55,7 @@ demo: setup
 	@$(BIN)/cartdeck demo $(ARGS)
 
 test: setup-dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: setup-dev
 	@$(BIN)/ruff format --check .
