@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cartdeck.plans.source_values import Taken
-from cartdeck.plans.spool import END, NOTHING
+from cartdeck.plans.spool import END, NOTHING, Reader
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 
@@ -19,6 +19,7 @@ class ItemSource:
         self._step = step
         self.sources = sources
         self.taken = 0
+        self._sole = sources[0].reader if len(sources) == 1 else None
         self._lock = asyncio.Lock()
         self._row: list[Any] = []
         """Of the next row, what is there already."""
@@ -46,6 +47,10 @@ class ItemSource:
         """The next row, if it is there and nobody waits for it."""
         return None if self._lock.locked() else self._try()
 
+    def watch(self, waiter: "asyncio.Future[None]") -> None:
+        """`waiter` is done as soon as there may be a row that was not there; for one who alone takes rows."""
+        self.sources[len(self._row)].reader.watch(waiter)
+
     async def take(self) -> list[Any]:
         """The next row; [] at the end. Raises BAD_ARGUMENT for sequences of unequal length."""
         async with self._lock:
@@ -54,21 +59,34 @@ class ItemSource:
             return row
 
     def _try(self) -> list[Any] | None:
-        row = self._row
         if self._is_at_end:
             return []
+        if self._sole is not None:
+            return self._try_sole(self._sole)
+        row = self._row
         while len(row) < len(self.sources):
             entry = self.sources[len(row)].reader.take()
             if entry is NOTHING:
                 return None
             row.append(entry)
         self._row = []
-        if any(entry is END for entry in row) if len(row) > 1 else row[0] is END:
+        if any(entry is END for entry in row):
             self._is_at_end = True
             self._check_ends(row)
             return []
         self.taken += 1
         return row
+
+    def _try_sole(self, reader: Reader) -> list[Any] | None:
+        """`_try` with a single sequence, as nearly all steps have."""
+        entry = reader.take()
+        if entry is NOTHING:
+            return None
+        if entry is END:
+            self._is_at_end = True
+            return []
+        self.taken += 1
+        return [entry]
 
     def _check_ends(self, row: list[Any]) -> None:
         longer = {one.flow.name for one, entry in zip(self.sources, row, strict=True) if entry is not END}

@@ -19,7 +19,7 @@ from cartdeck.plans.step_run import Context, Missing, StepRun
 from cartdeck_protocol.caps import ArgumentDefinition
 from cartdeck_protocol.errors import CartdeckError
 
-_AHEAD: Final = 4
+AHEAD: Final = 4
 """So many times the calls at once may be done and wait for an earlier one."""
 
 Inputs = list[tuple[Taken, int, Any]]
@@ -31,26 +31,23 @@ _SHARED: Final = object()
 
 class MappedRun(StepRun):
     __slots__ = (
-        "_at_once", "_delivered", "_failed", "_is_moving", "_is_over", "_is_plain", "_items", "_open_calls",
-        "_output", "_results", "_taken", "_workers",
+        "_failed", "_is_moving", "_is_over", "_open_calls", "_results", "_taken", "_workers", "at_once", "delivered",
+        "items", "output",
     )  # fmt: skip
 
     def __init__(
         self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], targets: dict[str, Flow]
     ) -> None:
         super().__init__(context, compiled, sources, targets)
-        self._output = CallOutput(compiled.definition, self.conformances, targets)
+        self.output = CallOutput(compiled.definition, self.conformances, targets)
         self._taken = [
             Taken(one.argument, sources[one.source], one.loops, keeps=one.loops == 0) for one in compiled.bindings
         ]
-        self._items = ItemSource(self.name, [one for one in self._taken if one.loops])
+        self.items = ItemSource(self.name, [one for one in self._taken if one.loops])
         asked = compiled.step.settings.at_once or context.at_once
-        self._at_once = min(asked, self.capacity, context.at_once)
-        self._is_plain = compiled.loops == 1 and not any(
-            one.argument.is_sequence or not one.loops for one in self._taken
-        )
+        self.at_once = min(asked, self.capacity, context.at_once)
         self._results: dict[int, Any] = {}
-        self._delivered = 0
+        self.delivered = 0
         self._workers: set[asyncio.Task[None]] = set()
         self._failed: BaseException | None = None
         self._is_moving = asyncio.Event()
@@ -60,13 +57,13 @@ class MappedRun(StepRun):
     async def run(self) -> None:
         try:
             await self._prepare()
-            await self._work_all()
+            await self.work_all()
             if self._failed is not None:
                 raise self._failed
         finally:
             for taken in self._taken:
                 taken.close()
-        self.report.items = self._items.taken
+        self.report.items = self.items.taken
         self.is_reused = bool(self.report.reused) and self.report.tries == 0
         self.end_targets()
 
@@ -80,7 +77,7 @@ class MappedRun(StepRun):
 
     # -- workers
 
-    async def _work_all(self) -> None:
+    async def work_all(self) -> None:
         self._start_worker()
         try:
             await self._is_over.wait()
@@ -103,24 +100,24 @@ class MappedRun(StepRun):
 
     async def _work(self) -> None:
         """Take items as long as there are some. Where there may be more than the workers can do, start another."""
-        items = self._items
+        items = self.items
         try:
             while self._failed is None:
-                while items.taken - self._delivered >= _AHEAD * self._at_once:
+                while items.taken - self.delivered >= AHEAD * self.at_once:
                     self._is_moving.clear()
                     await self._is_moving.wait()
                 if (row := items.take_now()) is None:
                     row = await items.take()
                 if not row:
-                    self._count()
+                    self.count_items()
                     return
                 index = items.taken - 1
-                if len(self._workers) < self._at_once and items.may_have_more:
+                if len(self._workers) < self.at_once and items.may_have_more:
                     self._start_worker()
                 if self.tally.count is None:
-                    self._count()
+                    self.count_items()
                 result = await self._item((index,), row)
-                self._deliver(index, result)
+                self.deliver(index, result)
                 for target in self.targets.values():
                     if target.spool.is_full:
                         await target.spool.room(self.longest_hold_s)
@@ -130,56 +127,45 @@ class MappedRun(StepRun):
             self._failed = self._failed or error
             self._is_moving.set()
 
-    def _count(self) -> None:
-        count = self._items.count
+    def count_items(self) -> None:
+        count = self.items.count
         if count is not None and self.tally.count is None:
             self.tally.set_count(count)
 
-    def _deliver(self, index: int, result: Any) -> None:
+    def deliver(self, index: int, result: Any) -> None:
         """Results leave in the order of their items."""
-        if index != self._delivered:
+        if index != self.delivered:
             self._results[index] = result
             return
-        targets = self.targets.values()
-        is_single = len(targets) == 1
-        while True:
-            for number, target in enumerate(targets):
-                target.put(result if is_single else part_of(result, number))
-            self._delivered += 1
-            if self._delivered not in self._results:
-                break
-            result = self._results.pop(self._delivered)
-        for target in targets:
+        self._hand_over(result)
+        waiting = self._results
+        while waiting and self.delivered in waiting:
+            self._hand_over(waiting.pop(self.delivered))
+        for target in self.targets.values():
             if not target.has_begun:
                 target.begin()
         if not self._is_moving.is_set():
             self._is_moving.set()
 
+    def _hand_over(self, result: Any) -> None:
+        self.delivered += 1
+        targets = self.targets.values()
+        if len(targets) == 1:
+            for target in targets:
+                target.put(result)
+            return
+        for number, target in enumerate(targets):
+            target.put(part_of(result, number))
+
     # -- one item
 
     async def _item(self, item: tuple[int, ...], row: list[Any]) -> Any:
         """The result of one item of the outermost sequence: an entry, or a list where the step is mapped deeper."""
-        if self._is_plain:
-            arguments: dict[str, Any] = {**self.compiled.step.constants}
-            for taken, entry in zip(self._items.sources, row, strict=True):
-                if isinstance(entry, Absent):
-                    return self._pass_on(item, entry)
-                arguments[taken.argument.name] = as_value(entry, taken.argument)
-            if self.retry or self.kept is not None:
-                return await self._call(item, arguments)
-            try:
-                result = await self._once(item, arguments)
-            except CartdeckError as error:
-                result = self._lost(item, error)
-            self.tally.item_ended(1.0)
-            if self.context.telling.is_wanted:
-                self.show(item)
-            return result
-        by_source = dict(zip(self._items.sources, row, strict=True))
+        by_source = dict(zip(self.items.sources, row, strict=True))
         inputs: Inputs = [(one, max(0, one.loops - 1), by_source.get(one, _SHARED)) for one in self._taken]
         return await self._nested(item, inputs)
 
-    def _pass_on(self, item: tuple[int, ...], absent: Absent) -> Absent:
+    def pass_on(self, item: tuple[int, ...], absent: Absent) -> Absent:
         """An item that is absent is absent behind this step too."""
         self.tally.item_ended(1.0)
         return Absent(absent.step, absent.item or item, absent.error)
@@ -187,13 +173,13 @@ class MappedRun(StepRun):
     async def _nested(self, item: tuple[int, ...], inputs: Inputs) -> Any:
         absent = next((value for _, _, value in inputs if isinstance(value, Absent)), None)
         if absent is not None and not all(one.argument.is_sequence for one, _, value in inputs if value is absent):
-            return self._pass_on(item, absent) if len(item) == 1 else absent
+            return self.pass_on(item, absent) if len(item) == 1 else absent
         deeper = [(taken, cast("list[Any]", value)) for taken, loops, value in inputs if loops]
         if not deeper:
             return await self._call(item, await self._arguments(inputs), is_whole_item=len(item) == 1)
         lengths = {taken.flow.name: len(value) for taken, value in deeper}
         if len(set(lengths.values())) > 1:
-            raise self._items.unequal(lengths)
+            raise self.items.unequal(lengths)
         count = next(iter(lengths.values()))
         rows: list[Inputs] = [
             [(taken, max(0, loops - 1), value[number] if loops else value) for taken, loops, value in inputs]
@@ -258,7 +244,7 @@ class MappedRun(StepRun):
             else:
                 entry = await self._kept_or_tried(kept, item, arguments)
         except CartdeckError as error:
-            entry = self._lost(item, error)
+            entry = self.lost(item, error)
         if is_whole_item:
             self.tally.item_ended(1.0)
             self.show(item)
@@ -266,12 +252,12 @@ class MappedRun(StepRun):
 
     async def _kept_or_tried(self, kept: Kept, item: tuple[int, ...], arguments: dict[str, Any]) -> Any:
         key = await self.key(arguments, {})
-        found = kept.find(key, self._output.names, self.report)
+        found = kept.find(key, self.output.names, self.report)
         if found is not None:
             self.report.reused += 1
-            return self._output.joined(found)
+            return self.output.joined(found)
         entry = await self._tried(item, arguments)
-        kept.keep(key, self.compiled, self._output.split(entry), self.report.provenance)
+        kept.keep(key, self.compiled, self.output.split(entry), self.report.provenance)
         return entry
 
     async def _tried(self, item: tuple[int, ...], arguments: dict[str, Any]) -> Any:
@@ -279,7 +265,7 @@ class MappedRun(StepRun):
             return await self._once(item, arguments)
         return await self.with_tries(lambda: self._once(item, arguments))
 
-    def _lost(self, item: tuple[int, ...], error: CartdeckError) -> Absent:
+    def lost(self, item: tuple[int, ...], error: CartdeckError) -> Absent:
         """What stands for an item that failed. Raises the error where the step cannot go on without it."""
         if not self.is_absentable or self.stopped_by is not None:
             error.details.setdefault("item", list(item))
@@ -290,21 +276,21 @@ class MappedRun(StepRun):
         slots = self.context.slots
         if not slots.take_now(self.cartridge, self.capacity):
             await slots.take(self.cartridge, self.capacity)
-        kind = StepCall if self._items.is_complete else AdmittedCall
+        kind = StepCall if self.items.is_complete else AdmittedCall
         call = self.make_call(arguments, item, keeps=True, kind=kind)
         if isinstance(call, AdmittedCall):
-            call.watch(self._admitted)
+            call.watch(self.on_admitted)
         try:
             call.begin()
             result = await call.collect()
-            entry = self._output.entry_of(result, arguments)
+            entry = self.output.entry_of(result, arguments)
         except BaseException:
             await call.settle()
             raise
         finally:
             slots.give(self.cartridge)
             if isinstance(call, AdmittedCall) and call.is_admitted:
-                self._left()
+                self.on_left()
             if call.fraction:
                 self.tally.advance(-call.fraction)
         self.report.provenance = result.provenance
@@ -312,11 +298,11 @@ class MappedRun(StepRun):
 
     # -- the pace of whoever gives the items
 
-    def _admitted(self) -> None:
+    def on_admitted(self) -> None:
         self._open_calls += 1
-        self._items.run()
+        self.items.run()
 
-    def _left(self) -> None:
+    def on_left(self) -> None:
         self._open_calls -= 1
         if not self._open_calls:
-            self._items.stand()
+            self.items.stand()

@@ -22,6 +22,7 @@ from cartdeck.plans.graph import ABSENT, FAIL
 from cartdeck.plans.inputs import check_inputs, depths_of, entries_of
 from cartdeck.plans.kept import Kept
 from cartdeck.plans.mapped_run import MappedRun
+from cartdeck.plans.plain_map import PlainMap, is_plain
 from cartdeck.plans.plan import Plan
 from cartdeck.plans.result import Output, PlanResult
 from cartdeck.plans.single_run import SingleRun
@@ -218,7 +219,7 @@ class PlanRun:
         return self._done
 
     def _make(self, context: Context, compiled: CompiledStep) -> StepRun:
-        kind = MappedRun if compiled.loops else SingleRun
+        kind = (PlainMap if is_plain(context, compiled) else MappedRun) if compiled.loops else SingleRun
         sources = {binding.source: self._flows[binding.source] for binding in compiled.bindings}
         step = compiled.step
         targets = {output: self._flows[value] for output, value in step.sides.items()}

@@ -27,17 +27,27 @@ class Slots:
         """Wait for a place."""
         if self.take_now(cartridge, capacity):
             return
-        waiter = asyncio.get_running_loop().create_future()
-        queue = self._waiting.setdefault(cartridge, deque())
-        queue.append(waiter)
+        place = self.ask(cartridge, capacity)
         try:
-            await waiter
+            await place
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self.give(cartridge)  # it was given one in the same moment
-            elif waiter in queue:
-                queue.remove(waiter)
+            self.withdraw(cartridge, place)
             raise
+
+    def ask(self, cartridge: str, capacity: int) -> "asyncio.Future[None]":
+        """What is done when there is a place, which is taken then; for one who found none."""
+        self._free_of.setdefault(cartridge, capacity)
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(cartridge, deque()).append(place)
+        return place
+
+    def withdraw(self, cartridge: str, place: "asyncio.Future[None]") -> None:
+        """Who asked does not want it any more, also where it was given in the same moment."""
+        queue = self._waiting.get(cartridge)
+        if place.done() and not place.cancelled():
+            self.give(cartridge)
+        elif queue is not None and place in queue:
+            queue.remove(place)
 
     def give(self, cartridge: str) -> None:
         """A call of the cartridge has ended."""

@@ -78,8 +78,13 @@ class Reader:
 
     async def wait(self) -> None:
         """Until something may be new."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
+        waiter = asyncio.get_running_loop().create_future()
+        self.watch(waiter)
+        await waiter
+
+    def watch(self, waiter: "asyncio.Future[None]") -> None:
+        """`waiter` is done as soon as something may be new; the last one that is given is."""
+        self._waiter = waiter
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

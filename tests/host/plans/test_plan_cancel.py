@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cartdeck import CartdeckError, Code, Engine, Settings
-from cartdeck.plans import PlanEnded, PlanRun, StepEnded, StepState
+from cartdeck.plans import PlanEnded, PlanRun, StepEnded, StepProgress, StepState
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ async def test_a_cancel_reaches_every_step_and_its_peers(engine: Engine, wait_un
     async with PlanRun(engine, BUSY) as run:
         seen: set[str] = set()
         while "work" not in seen or "relay" not in seen:
-            seen |= {event.step for event in await run.next_events() if hasattr(event, "fraction")}
+            seen |= {event.step for event in await run.next_events() if isinstance(event, StepProgress)}
         began = time.monotonic()
         run.cancel("enough")
         with pytest.raises(CartdeckError, match="the plan was cancelled: enough"):

@@ -5,7 +5,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cartdeck import CartdeckError, Code
@@ -223,19 +223,21 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # other jobs may take the machine
 @given(STEPS)
 def test_any_plan_is_read_back_as_itself_and_its_text_is_a_fixed_point(steps: list[Any]) -> None:
     plan = Plan()
-    for number, (sources, constants, settings, is_wanted) in enumerate(steps):
+    for number, (sources, constants, asked, is_wanted) in enumerate(steps):
         target = f"v{number}" if is_wanted else None
         given_to = [*sources, *(["v0"] if number and "v0" in plan.producers else [])]
-        plan.step(f"s{number}", f"cap:step-{number};in=media:x", *given_to, to=target, constants=constants, **settings)
+        plan.step(f"s{number}", f"cap:step-{number};in=media:x", *given_to, to=target, constants=constants, **asked)
     text = plan.to_text()
     again = Plan.parse(text)
     assert again == plan
     assert again.to_text() == text
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=string.printable + "é→", max_size=60) | st.text(max_size=40))
 def test_any_text_is_read_or_refused_with_its_place(text: str) -> None:
     check_text(text)
@@ -277,6 +279,7 @@ PIECES = [
 ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=24))
 def test_any_row_of_words_is_read_or_refused(pieces: list[str]) -> None:
     check_text("".join(pieces))

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cartdeck.plans.order import find_cycle, in_order
@@ -32,6 +32,7 @@ GRAPHS = st.integers(1, 8).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(GRAPHS)
 def test_a_cycle_is_found_exactly_where_there_is_no_order(graph: dict[str, list[str]]) -> None:
     order, cycle = in_order(graph), find_cycle(graph)

@@ -1,5 +1,6 @@
 """Streams between steps: from the first byte on, with credit, in flat memory, and never waiting in a ring."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from cartdeck import Engine, Settings
-from cartdeck.plans import PlanRun, StepState, run_plan
+from cartdeck.plans import Items, PlanRun, StepState, run_plan
 from cartdeck.plans.spool import END, NOTHING, WINDOW_BYTES, Budget, Spool
 from cartdeck_protocol.errors import Code, failure
 
@@ -196,3 +197,17 @@ async def test_a_spool_made_of_a_list_costs_nothing_and_ends_at_once() -> None:
     reader = spool.reader(keeps=False)
     assert (reader.take(), reader.take(), reader.take()) == ("a", "b", END)
     assert budget.used_bytes == 0
+
+
+async def test_a_map_whose_reader_is_slow_begins_no_more_calls(milled: Engine, wait_until: Callable[..., Any]) -> None:
+    items = [bytes([number]) * 65536 for number in range(200)]
+    run = PlanRun(milled, "x -> e -> y\ne cap:echo;test\ne {at_once=4}", {"x": Items(items)})
+    async with run:
+        entries = run.follow("y")
+        assert await anext(entries) == items[0]
+        step = run.report.steps["e"]
+        await wait_until(lambda: step.tries >= WINDOW_BYTES // 65536)
+        await asyncio.sleep(0.1)  # time in which all would be made
+        assert step.tries < 60
+        assert [entry async for entry in entries] == items[1:]
+        assert (await run.collect()).only.items == items

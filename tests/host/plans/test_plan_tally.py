@@ -1,7 +1,7 @@
 """Progress: the sum of the steps' progress ÷ n, of a mapped step the same over its items; it never falls."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cartdeck.plans.tally import PlanTally, StepTally
@@ -45,6 +45,7 @@ def test_a_try_that_failed_is_not_progress_but_does_not_take_any_back() -> None:
     assert step.fraction == 1.0
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 4), st.floats(-1, 1)), max_size=60))
 def test_whatever_steps_say_the_whole_never_falls_nor_is_it_whole(count: int, moves: list[tuple[int, float]]) -> None:
     plan = PlanTally(count)
