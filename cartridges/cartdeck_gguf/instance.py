@@ -24,6 +24,7 @@ from cartdeck_gguf.constraining import Constrainer
 from cartdeck_gguf.generation import Generation, LogLine, Piece
 from cartdeck_gguf.loading import LoadedModel, LoadSettings, check_model, import_engine, load, native_log
 from cartdeck_gguf.memory_plan import device_share, plan_memory
+from cartdeck_gguf.offload import plan_offload
 from cartdeck_gguf.projector import Projector
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.owner import Owner
@@ -195,6 +196,8 @@ class Instance:
         provenance.engine_version = loaded.engine_version
         provenance.device, provenance.dtype = loaded.device, loaded.dtype
         provenance.settings = {"context_size": loaded.context_size, "threads": loaded.threads}
+        if loaded.gpu_layers:
+            provenance.settings["gpu_layers"] = loaded.gpu_layers
         return loaded
 
     def _needs_eyes(self, request: Request, *, sees_images: bool) -> bool:
@@ -209,22 +212,24 @@ class Instance:
         if self._loaded is not None:
             await hold(request, "attachments", attachments.size_bytes)
             return settings
+        device_bytes = await asyncio.to_thread(self.owner.call, lambda: import_engine().device_memory_bytes())
+        settings = plan_offload(headers, settings, device_bytes=device_bytes)
         there_is = await hold(request, "model", 0)
         if there_is is None or there_is.budget_bytes is None or there_is.free_bytes is None:
             return settings
-        can_use_gpu = await asyncio.to_thread(self.owner.call, lambda: import_engine().can_use_gpu())
         beside = attachments.size_bytes
         plan = plan_memory(
             headers,
             settings,
             budget_bytes=there_is.budget_bytes - beside,
             free_bytes=there_is.free_bytes - beside,
-            device_share=device_share(headers[0], settings.gpu_layers, can_use_gpu=can_use_gpu),
+            device_share=device_share(headers[0], settings.gpu_layers, can_use_gpu=device_bytes is not None),
         )
         await hold(request, "attachments", beside)
         await hold(request, "model", plan.size_bytes)
         await hold(request, "prefixes", plan.parked_bytes)
-        return replace(settings, context_limit=plan.context_limit, parked_bytes=plan.parked_bytes)
+        limit = settings.context_limit or plan.context_limit
+        return replace(settings, context_limit=limit, parked_bytes=plan.parked_bytes)
 
     def _load_once(
         self, request: Request, load_model: Callable[..., LoadedModel], attachments: Attachments, report: LoadReport

@@ -34,6 +34,9 @@ VISION: Any = mtmd_cpp
 LIBRARY: Final = "llama-cpp-python"
 VERSION: Final = str(llama_cpp.__version__)
 
+_GPU_TYPES: Final = (1, 2)
+"""GGML_BACKEND_DEVICE_TYPE_GPU and …_IGPU, one that shares the machine's memory."""
+
 _PIECE_BYTES: Final = 256
 _PART_CHARACTERS: Final = 32_768
 
@@ -59,6 +62,29 @@ def begin(log: NativeLog) -> None:
 def can_use_gpu() -> bool:
     """Whether this build of the engine has a GPU that it can use."""
     return bool(native.llama_supports_gpu_offload())
+
+
+def device_memory_bytes() -> int | None:
+    """What the GPUs that the engine can use have free, all together; None without one.
+
+    The binding does not declare these functions of ggml, which are found through the library that needs them.
+    """
+    functions: dict[str, Any] = {}
+    for name, arguments, result in (
+        ("ggml_backend_dev_count", (), ctypes.c_size_t),
+        ("ggml_backend_dev_get", (ctypes.c_size_t,), ctypes.c_void_p),
+        ("ggml_backend_dev_type", (ctypes.c_void_p,), ctypes.c_int),
+        ("ggml_backend_dev_memory", (ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2), None),
+    ):
+        function = functions[name] = native._lib[name]
+        function.argtypes, function.restype = arguments, result
+    free, total, found = ctypes.c_size_t(), ctypes.c_size_t(), []
+    for index in range(functions["ggml_backend_dev_count"]() if can_use_gpu() else 0):
+        device = functions["ggml_backend_dev_get"](index)
+        if functions["ggml_backend_dev_type"](device) in _GPU_TYPES:
+            functions["ggml_backend_dev_memory"](device, free, total)
+            found.append(free.value)
+    return sum(found) if found else None
 
 
 class Model:

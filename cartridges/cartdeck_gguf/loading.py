@@ -48,7 +48,8 @@ native_log = NativeLog()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """What the caller asked for: 0 leaves context and threads to this module, -1 puts every layer on the GPU."""
+    """What the caller asked for: 0 leaves context and threads to this module, -1 the layers on a GPU to `offload`, and
+    where nothing is known of the GPU puts all there."""
 
     context_size: int = 0
     threads: int = 0
@@ -70,6 +71,7 @@ class LoadedModel:
     """What the context of `apart` takes: cells and buffers, estimated."""
     threads: int
     device: str
+    gpu_layers: int
     dtype: str | None
     vocabulary: Vocabulary
     slice_tokens: int
@@ -177,23 +179,19 @@ def load(
     """
     path = headers[0].path
     vocabulary = check_vocabulary(headers[0])
-    context_size = choose_context(
-        headers, settings.context_size, available_bytes=available_memory_bytes(), limit=settings.context_limit
-    )
-    own = headers[0].integer(f"{headers[0].architecture}.context_length")
-    if own is not None and not settings.context_size and context_size < own:
-        listener("info", f"the context is {context_size:,} of the model's {own:,} tokens: memory allows no more")
     engine = import_engine()
     from cartdeck_gguf import context as computing  # noqa: PLC0415 - heavy, as the engine is
     from cartdeck_gguf import sampler as drawing  # noqa: PLC0415 - heavy, as the engine is
 
     native_log.begin_section(listener)
     can_use_gpu = engine.can_use_gpu()
-    layers = _ALL_LAYERS if settings.gpu_layers < 0 else settings.gpu_layers
+    layers = 0 if not can_use_gpu else _ALL_LAYERS if settings.gpu_layers < 0 else settings.gpu_layers
     if settings.gpu_layers > 0 and not can_use_gpu:
         listener("warning", f"gpu-layers {settings.gpu_layers} has no effect: this {ENGINE_LIBRARY} has no GPU to use")
+    blocks = headers[0].integer(f"{headers[0].architecture}.block_count") or 0
+    context_size = _context_for(headers, settings, is_on_gpu=layers > blocks, listener=listener)
     threads = settings.threads or default_threads()
-    model = engine.Model(path, log=native_log, gpu_layers=layers if can_use_gpu else 0, on_progress=on_progress)
+    model = engine.Model(path, log=native_log, gpu_layers=layers, on_progress=on_progress)
     try:
         if not model.is_generator:
             raise failure(
@@ -212,17 +210,30 @@ def load(
         context_size=context_size,
         apart_bytes=estimate_memory(headers[0], context_size, weights_bytes=0, texts=1).total_bytes,
         threads=threads,
-        device="gpu" if can_use_gpu and layers else "cpu",
+        device="gpu" if layers else "cpu",
+        gpu_layers=min(layers, blocks + 1),
         dtype=main_tensor_type(count_tensor_types(headers)),
         vocabulary=vocabulary,
         parked_bytes=settings.parked_bytes,
-        slice_tokens=GPU_SLICE_TOKENS if can_use_gpu and layers else CPU_SLICE_TOKENS,
+        slice_tokens=GPU_SLICE_TOKENS if layers else CPU_SLICE_TOKENS,
         engine_version=engine.VERSION,
         new_context=partial(new_context, most_sequences=1),
         new_sampler=lambda settings, seed, constraint: drawing.Sampler(
             settings, model, seed=seed, log=native_log, constraint=constraint
         ),
     )
+
+
+def _context_for(headers: list[Header], settings: LoadSettings, *, is_on_gpu: bool, listener: Listener) -> int:
+    """The context's size; of a model that lies in a GPU's own memory the machine's is not asked."""
+    available_bytes = None if is_on_gpu else available_memory_bytes()
+    chosen = choose_context(
+        headers, settings.context_size, available_bytes=available_bytes, limit=settings.context_limit
+    )
+    own = headers[0].integer(f"{headers[0].architecture}.context_length")
+    if own is not None and not settings.context_size and chosen < own:
+        listener("info", f"the context is {chosen:,} of the model's {own:,} tokens: memory allows no more")
+    return chosen
 
 
 def import_engine():  # its type is that of the module

@@ -77,7 +77,7 @@ Threads: TypeAlias = Annotated[
     str | None, typer.Option("--threads", metavar="INTEGER", help="Threads to compute with.")
 ]
 GpuLayers: TypeAlias = Annotated[
-    str | None, typer.Option("--gpu-layers", metavar="INTEGER", help="Layers to put on the GPU; -1 for all.")
+    str | None, typer.Option("--gpu-layers", metavar="INTEGER", help="Layers to put on the GPU; -1: as many as fit.")
 ]
 Device: TypeAlias = Annotated[
     str | None, typer.Option("--device", metavar="NAME", help="Where safetensors compute: auto, cpu, cuda, cuda:1.")

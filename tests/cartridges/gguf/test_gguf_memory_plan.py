@@ -10,8 +10,9 @@ import pytest
 
 from cartdeck import Engine
 from cartdeck.settings import parse_settings
-from cartdeck_gguf.loading import LoadSettings, check_model, choose_context
+from cartdeck_gguf.loading import LoadSettings, check_model, choose_context, import_engine
 from cartdeck_gguf.memory_plan import USEFUL_CONTEXT, device_share, plan_memory, vector_context_bytes
+from cartdeck_gguf.offload import plan_offload
 from cartdeck_gguf.prefix_cache import PARKED_BYTES
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.gguf.memory import estimate_memory
@@ -82,6 +83,37 @@ def test_what_is_parked_takes_a_part_of_what_a_model_leaves_free() -> None:
     plan = plan_memory([header], settings, budget_bytes=100 * GB, free_bytes=plan.size_bytes + 400)
     assert plan.parked_bytes == 100
     assert plan_memory([header], settings, budget_bytes=GB, free_bytes=0).parked_bytes == 0
+
+
+def test_a_gpu_gets_the_layers_that_its_memory_takes() -> None:
+    header = big_header()
+    whole = bytes_for(header, 4096)
+    for left_as_it_is in (LoadSettings(gpu_layers=0), LoadSettings(gpu_layers=7)):
+        assert plan_offload([header], left_as_it_is, device_bytes=GB) is left_as_it_is
+    assert plan_offload([header], LoadSettings(), device_bytes=None) == LoadSettings()
+    asked = LoadSettings(context_size=4096)
+    assert plan_offload([header], asked, device_bytes=2 * whole).gpu_layers == 33
+    half = plan_offload([header], asked, device_bytes=whole // 2).gpu_layers
+    assert 0 < half < 20
+    assert device_share(header, half, can_use_gpu=True) * whole < whole // 2
+    assert plan_offload([header], asked, device_bytes=0).gpu_layers == 0
+
+
+def test_a_context_that_nobody_asked_for_is_half_of_what_a_gpu_has_left() -> None:
+    header = big_header()
+    planned = plan_offload([header], LoadSettings(), device_bytes=8 * GB)
+    assert planned.gpu_layers == 33
+    assert USEFUL_CONTEXT < planned.context_limit < 131_072
+    assert bytes_for(header, planned.context_limit) <= 4 * GB
+    assert choose_context([header], 0, available_bytes=None, limit=planned.context_limit) == planned.context_limit
+    small = plan_offload([header], LoadSettings(), device_bytes=bytes_for(header, 1024))
+    assert (small.gpu_layers < 33, small.context_limit) == (True, 0)
+
+
+@pytest.mark.model
+def test_the_engine_says_what_a_gpu_has_free_where_there_is_one() -> None:
+    engine = import_engine()
+    assert (engine.device_memory_bytes() is not None) is engine.can_use_gpu()
 
 
 def use_budget(budget_bytes: int, use: Callable[[Engine], Awaitable[None]]) -> None:
