@@ -249,6 +249,13 @@ class Engine:
         route, prepared = self._instance_of(target, checked_arguments(arguments))
         return self.pool.classify(SessionKey(route.cartridge.name, prepared.instance), priority_of(priority))
 
+    def is_loaded(self, target: str, arguments: Mapping[str, Any] | None = None) -> bool:
+        """Whether there is an instance now that a call of `target` with these arguments would use, or one starts."""
+        self.check_open()
+        route, prepared = self._instance_of(target, checked_arguments(arguments))
+        door = self.pool.doors.get(SessionKey(route.cartridge.name, prepared.instance))
+        return door is not None and door.session is not None
+
     async def unload(self, target: str | None = None, arguments: Mapping[str, Any] | None = None) -> int:
         """End sessions: of one cap with these instance arguments; of a cartridge by its name; all without a target.
 

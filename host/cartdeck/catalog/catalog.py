@@ -7,18 +7,22 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from cartdeck.catalog.consistency import problems
 from cartdeck.catalog.entry import Adapter, Entry, Name
+from cartdeck.catalog.guard import Guard
+from cartdeck.catalog.guard_consistency import guard_problems
 from cartdeck.near import near_names
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
+Tables = TypeVar("Tables")
 _LONGEST_SHOWN: Final = 120
 _LONGEST_FILE: Final = 16 * 1024 * 1024
 _ENTRIES: Final = TypeAdapter(dict[Name, Entry])
+_GUARDS: Final = TypeAdapter(dict[Name, Guard])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,25 @@ class Catalog:
 
     entries: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
     """In the file's order."""
+    guards: Mapping[str, Guard] = field(default_factory=dict[str, Guard])
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The models that are guards: clients do not see them."""
+        return frozenset(one.model for one in self.guards.values() if one.model is not None)
+
+    def guard_model(self, name: str) -> Named:
+        """What a guard is run by: a model of the catalog, or, under the guard's own name, one that is its alone."""
+        guard = self.guards[name]
+        own = guard.own_entry()
+        return Named(name, own) if own is not None else Named(str(guard.model), self.entries[str(guard.model)])
+
+    def visible(self) -> list[Named]:
+        """The models that clients may name."""
+        return [one for one in self.models() if not self.is_hidden(one)]
+
+    def is_hidden(self, named: Named) -> bool:
+        return any(named.entry is self.entries[name] for name in self.hidden)
 
     def models(self) -> list[Named]:
         """All models, each followed by its adapters."""
@@ -46,11 +69,15 @@ class Catalog:
         for one in self.models():
             if one.name == name or (one.adapter is None and name in one.entry.aliases):
                 return one
-        known = [one.name for one in self.models()]
+        raise self.unknown(name)
+
+    def unknown(self, name: str) -> CartdeckError:
+        """MODEL_NOT_FOUND for a name that is not there, or is to seem so."""
+        known = [one.name for one in self.visible()]
         near = near_names(name, known) or known[:8]
         message = f"The catalog has no model {name[:_LONGEST_SHOWN]!r}."
         message += f" It has: {', '.join(near)}." if near else " It is empty; `cartdeck catalog add` adds one."
-        raise failure(Code.MODEL_NOT_FOUND, message, argument="model", details={"near": near})
+        return failure(Code.MODEL_NOT_FOUND, message, argument="model", details={"near": near})
 
 
 def _named(name: str, entry: Entry) -> list[Named]:
@@ -68,33 +95,36 @@ def parse_catalog(text: str, *, origin: str) -> Catalog:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, or a number or a nesting without end
         raise failure(Code.BAD_ARGUMENT, f"{origin} is no TOML: {error}") from None
-    if unknown := sorted(table.keys() - {"models"}):
-        raise _refusal(origin, [(unknown[0], "no key of a catalog, which has tables [models.NAME] alone")])
-    catalog = Catalog(_read_entries(table.get("models", {}), origin))
-    if found := problems(catalog.entries):
+    if unknown := sorted(table.keys() - {"models", "guards"}):
+        message = "no key of a catalog, which has tables [models.NAME] and [guards.NAME] alone"
+        raise _refusal(origin, [(unknown[0], message)])
+    entries = _read("models", table.get("models", {}), _ENTRIES, origin)
+    guards = _read("guards", table.get("guards", {}), _GUARDS, origin)
+    if found := [*problems(entries), *guard_problems(entries, guards)]:
         raise _refusal(origin, found)
-    return catalog
+    return Catalog(entries, guards)
 
 
-def _read_entries(table: Any, origin: str) -> Mapping[str, Entry]:
+def _read(key: str, table: Any, kind: TypeAdapter[Tables], origin: str) -> Tables:
+    """All tables under one key."""
     if not isinstance(table, dict):
-        raise _refusal(origin, [("models", "expected tables [models.NAME]")])
+        raise _refusal(origin, [(key, f"expected tables [{key}.NAME]")])
     try:
         # As JSON, so that a list is a tuple, a text a choice, and nothing else is taken for what it is not.
         text = json.dumps(cast("dict[str, Any]", table), default=str)
     except (ValueError, RecursionError) as error:
-        raise _refusal(origin, [("models", f"it cannot be read: {error}")]) from None
+        raise _refusal(origin, [(key, f"it cannot be read: {error}")]) from None
     try:
-        return _ENTRIES.validate_json(text)
+        return kind.validate_json(text)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         within = {one["loc"][:-1] for one in errors}  # a list whose items are wrong is called too short as well
-        found = [_problem(one) for one in errors if one["type"] != "too_short" or one["loc"] not in within]
+        found = [_problem(key, one) for one in errors if one["type"] != "too_short" or one["loc"] not in within]
         raise _refusal(origin, found) from None
 
 
-def _problem(error: Any) -> tuple[str, str]:
-    path = ".".join(str(part) for part in ("models", *error["loc"]) if part != "[key]")
+def _problem(key: str, error: Any) -> tuple[str, str]:
+    path = ".".join(str(part) for part in (key, *error["loc"]) if part != "[key]")
     if error["type"] == "extra_forbidden":
         return path, "no key that is known here"
     message = error["msg"].removeprefix("Value error, ")

@@ -5,7 +5,7 @@ It does not know the file; it is given models that were each read.
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from cartdeck.catalog.entry import Capability, Entry
 from cartdeck.near import near_names
@@ -81,13 +81,17 @@ def _cycle_from(name: str, entries: Mapping[str, Entry]) -> list[str] | None:
 
 def _arguments(entries: Mapping[str, Entry]) -> Iterator[Problem]:
     for name, entry in entries.items():
-        definitions = [_definition(alias) for alias in dict.fromkeys(CAPS[one] for one in entry.capabilities)]
-        for argument, value in entry.arguments.items():
-            path = f"models.{name}.arguments.{argument}"
-            if argument in _OWN_KEYS:
-                yield path, f"say it by the key {_OWN_KEYS[argument]} of the model"
-            elif (message := _argument_fault(argument, value, definitions)) is not None:
-                yield path, message
+        yield from argument_problems(f"models.{name}.arguments", entry.arguments, entry.capabilities)
+
+
+def argument_problems(path: str, arguments: Mapping[str, Any], capabilities: Iterable[Capability]) -> Iterator[Problem]:
+    """What is wrong with the defaults, in the table at `path`, of a model that is for that."""
+    definitions = [_definition(alias) for alias in dict.fromkeys(CAPS[one] for one in capabilities)]
+    for argument, value in arguments.items():
+        if argument in _OWN_KEYS:
+            yield f"{path}.{argument}", f"say it by the key {_OWN_KEYS[argument]} of the model"
+        elif (message := _argument_fault(argument, value, definitions)) is not None:
+            yield f"{path}.{argument}", message
 
 
 def _argument_fault(name: str, value: object, definitions: Iterable[CapDefinition]) -> str | None:

@@ -30,10 +30,12 @@ class Capability(StrEnum):
     SPEECH = "speech"
 
 
-class _Table(BaseModel):
+class Table(BaseModel):
+    """One table of a catalog's file."""
+
     # Strict about names: a misspelt key would otherwise be a limit that silently is not there. Read from JSON, where
     # strict takes a list for a tuple and a text for a choice, and nothing else for what it is not.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 def _check_name(name: str) -> str:
@@ -60,21 +62,21 @@ Name = Annotated[str, AfterValidator(_check_name)]
 Source = Annotated[str, AfterValidator(check_source)]
 
 
-class OriginFile(_Table):
+class OriginFile(Table):
     """One file as it came with the first download."""
 
     size_bytes: int = Field(ge=0)
     sha256: str = Field(pattern=_SHA256)
 
 
-class Origin(_Table):
+class Origin(Table):
     """What the source gave when it was first obtained: later downloads must be the same."""
 
     revision: str = Field(default="", max_length=200)
     files: dict[str, OriginFile] = Field(default_factory=dict[str, OriginFile])
 
 
-class Profile(_Table):
+class Profile(Table):
     """One way to run the model, for machines that have what it takes."""
 
     name: Name
@@ -109,7 +111,7 @@ class Profile(_Table):
         return {name: value for name, value in named.items() if value is not None}
 
 
-class Scaling(_Table):
+class Scaling(Table):
     """When the model is held in memory."""
 
     mode: Literal["on-demand", "kept"] = "on-demand"
@@ -130,7 +132,7 @@ class Scaling(_Table):
         return self
 
 
-class Adapter(_Table):
+class Adapter(Table):
     """A LoRA adapter, served under its own name."""
 
     source: Source
@@ -138,7 +140,7 @@ class Adapter(_Table):
     description: str = Field(default="", max_length=2000)
 
 
-class External(_Table):
+class External(Table):
     """Another OpenAI-compatible server that answers for the model."""
 
     url: Annotated[str, AfterValidator(_check_endpoint)]
@@ -148,7 +150,7 @@ class External(_Table):
     """The environment variable of the server that holds the key."""
 
 
-class Entry(_Table):
+class Entry(Table):
     """One named model."""
 
     description: str = Field(default="", max_length=2000)
@@ -168,6 +170,10 @@ class Entry(_Table):
     """Lengths to which its vectors may be cut, for a model that was made for it."""
     profiles: tuple[Profile, ...] = Field(default=())
     scaling: Scaling = Scaling()
+    importance: Literal["critical", "standard", "opportunistic"] = Field(default="standard", alias="class")
+    """Who gives way first when memory is short: see `Priority`."""
+    guards: tuple[Name, ...] = Field(default=())
+    """Tables [guards.NAME]: asked about its requests and its answers."""
     fallback: tuple[Name, ...] = Field(default=())
     """Models that are asked in its place, in this order, when it cannot be loaded."""
     lora: dict[Name, Adapter] = Field(default_factory=dict[str, Adapter])

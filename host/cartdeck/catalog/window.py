@@ -1,6 +1,6 @@
 """Owns the times of a week in which a model is held: days, from, to, past midnight, and how long before it is loaded.
 
-It does not know a clock nor a time zone: it is asked about a minute of the week, Monday 00:00 being 0.
+It does not know a clock nor a time zone: its times are those that a clock on the wall shows.
 """
 
 import re
@@ -43,20 +43,11 @@ class ScheduleWindow(BaseModel):
         return self
 
     def spans(self) -> list[tuple[int, int]]:
-        """From and to, in minutes of the week; one past Sunday's end runs beyond WEEK_MINUTES."""
-        start, end = _minutes(self.start), _minutes(self.end)
+        """From and to, in minutes of the week, Monday 00:00 being 0; one past Sunday's end runs beyond WEEK_MINUTES."""
+        start, end = minutes_of_day(self.start), minutes_of_day(self.end)
         length = end - start if end > start else end + DAY_MINUTES - start
         begins = [DAYS.index(day) * DAY_MINUTES + start for day in self.days]
         return sorted((begin, begin + length) for begin in begins)
-
-    def covers(self, minute: float, *, with_prewarm: bool = False) -> bool:
-        """Whether a minute of the week lies in it, or, `with_prewarm`, in the time before in which it is loaded."""
-        early = self.prewarm_s / 60 if with_prewarm else 0
-        return any(
-            begin - early <= minute + shift < end
-            for begin, end in self.spans()
-            for shift in (-WEEK_MINUTES, 0, WEEK_MINUTES)
-        )
 
     def __str__(self) -> str:
         days = "every day" if len(self.days) == len(DAYS) else ",".join(self.days)
@@ -76,6 +67,7 @@ def overlap(windows: Sequence[ScheduleWindow]) -> tuple[ScheduleWindow, Schedule
     return None
 
 
-def _minutes(text: str) -> int:
+def minutes_of_day(text: str) -> int:
+    """Of a time such as "22:00"."""
     hours, _, minutes = text.partition(":")
     return int(hours) * 60 + int(minutes)

@@ -47,6 +47,13 @@ def serve(
     named_only: Annotated[
         bool, typer.Option("--named-only", help="Take no model's spec as a name: only those that have one.")
     ] = False,
+    allow_unguarded: Annotated[
+        bool,
+        typer.Option("--allow-unguarded", help="Take specs, caps and plans also beside guarded models."),
+    ] = False,
+    time_zone: Annotated[
+        str | None, typer.Option("--time-zone", metavar="NAME", help="Of the catalog's windows; else this machine's.")
+    ] = None,
     api_key_file: Annotated[
         Path | None, typer.Option("--api-key-file", metavar="FILE", help="Ask for one of the keys in it, one a line.")
     ] = None,
@@ -94,19 +101,23 @@ def serve(
         comment_s=comment_s,
         grace_s=grace_s,
         requests=max_requests,
+        allow_unguarded=allow_unguarded,
+        time_zone=time_zone,
         limits=limits,
     )
-    models = Models(parse_named(model or []), catalog, is_open=not named_only)
+    models = Models(parse_named(model or []), catalog, is_open=not named_only, may_go_around=allow_unguarded)
     _run(options, models, words=Words(as_json=as_json, is_quiet=quiet))
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Which models are served: named here, named in a catalog, and, where `is_open`, any spec."""
+    """Which models are served: named here, named in a catalog, and, where `is_open`, any spec; with `may_go_around`
+    these also where models of the catalog have guards."""
 
     named: dict[str, str]
     catalog: Path | None
     is_open: bool
+    may_go_around: bool
 
     def directory(self, router: "Router") -> "ModelDirectory":
         """Raises BAD_ARGUMENT or FILE_NOT_FOUND for a catalog that cannot be used."""
@@ -117,7 +128,9 @@ class Models:
         behind = SpecDirectory(router, self.named, is_open=self.is_open)
         path = self.catalog or catalog_path()
         is_asked_for = self.catalog is not None or bool(os.environ.get(CATALOG_VARIABLE))
-        return CatalogDirectory(path, behind) if is_asked_for or path.exists() else behind
+        if not is_asked_for and not path.exists():
+            return behind
+        return CatalogDirectory(path, behind, may_go_around=self.may_go_around)
 
 
 class Words:
@@ -211,11 +224,14 @@ def _check_installed() -> None:
 def _run(options: "ServerOptions", models: Models, *, words: Words) -> None:
     import asyncio
 
+    from cartdeck.catalog.time_zone import time_zone as time_zone_of
     from cartdeck.cli.endings import SIGNALS, end_at_signals
     from cartdeck.engine import Engine
     from cartdeck.server.catalog_directory import CatalogDirectory
     from cartdeck.server.keeping import Keeper
     from cartdeck.server.listening import HttpServer, listen, url_of
+
+    zone = time_zone_of(options.time_zone)
 
     async def work() -> None:
         listener = listen(options)  # before anything starts
@@ -234,7 +250,7 @@ def _run(options: "ServerOptions", models: Models, *, words: Words) -> None:
                 loop.add_signal_handler(number, stop, number)
             keeping: asyncio.Task[None] | None = None
             if isinstance(directory, CatalogDirectory):
-                keeper = Keeper(server.service, directory, tell=words.news, every_s=options.look_s)
+                keeper = Keeper(server.service, directory, tell=words.news, every_s=options.look_s, zone=zone)
                 keeping = loop.create_task(keeper.run())
             try:
                 await server.run(listener, on_ready=lambda: words.listening(url_of(listener)))

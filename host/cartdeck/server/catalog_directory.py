@@ -3,8 +3,8 @@
 It does not know requests. A catalog that changes is read anew by `refresh`; one that is broken then changes nothing.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,8 @@ from cartdeck.catalog.changes import Change, changes
 from cartdeck.catalog.choosing import arguments_of, ranked
 from cartdeck.catalog.entry import Capability, Profile, Scaling
 from cartdeck.catalog.this_machine import this_machine
-from cartdeck.server.directory import Kind, ModelDirectory, ServedModel
+from cartdeck.pool.priority import Priority
+from cartdeck.server.directory import Kind, ModelDirectory, ServedGuard, ServedModel
 from cartdeck.server.external.place import Place
 from cartdeck_protocol.caps import load_shared_definition
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -29,13 +30,27 @@ _KINDS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """One model that is run here: as it is asked for the kind that it is loaded by."""
+
+    model: ServedModel
+    kind: Kind
+    scaling: Scaling
+    is_guard: bool = False
+
+
 class CatalogDirectory:
     """The models of a catalog before those of another directory, whose names count where the catalog has none."""
 
-    def __init__(self, path: Path, behind: ModelDirectory) -> None:
-        """Raises BAD_ARGUMENT or FILE_NOT_FOUND as `load_catalog`."""
+    def __init__(self, path: Path, behind: ModelDirectory, *, may_go_around: bool = False) -> None:
+        """With `may_go_around` models that are not of the catalog can be asked also where those of it are guarded.
+
+        Raises BAD_ARGUMENT or FILE_NOT_FOUND as `load_catalog`.
+        """
         self._path = path
         self._behind = behind
+        self._may_go_around = may_go_around
         self._machine = this_machine()
         self._mark = _mark_of(path)
         self._catalog = load_catalog(path)
@@ -45,11 +60,17 @@ class CatalogDirectory:
         """The catalog's file."""
         return self._path
 
+    @property
+    def is_guarded(self) -> bool:
+        return any(entry.guards for entry in self._catalog.entries.values())
+
     def find(self, name: str, kind: Kind) -> ServedModel:
         try:
             named = self._catalog.find(name)
         except CartdeckError as unknown:
             return self._find_behind(name, kind, unknown)
+        if self._catalog.is_hidden(named):
+            raise self._catalog.unknown(name)
         first, *others = self._ways(named, kind)
         if kind not in first.kinds:
             can = ", ".join(dict.fromkeys(first.kinds))
@@ -58,14 +79,41 @@ class CatalogDirectory:
         return replace(first, stand_ins=tuple(one for one in others if kind in one.kinds))
 
     def models(self) -> Sequence[ServedModel]:
-        own = [self._served(one, None, self._best(one)) for one in self._catalog.models()]
+        own = [self._served(one, None, self._best(one)) for one in self._catalog.visible()]
         taken = {name for one in own for name in (one.name, *one.aliases)}
-        return [*own, *(one for one in self._behind.models() if one.name not in taken)]
+        return [*own, *(one for one in self._behind.models() if one.name not in taken and not self._is_closed(one))]
 
-    def scaled(self) -> list[tuple[ServedModel, Scaling]]:
-        """The models that are run here, and when each is held in memory."""
-        local = [one for one in self._catalog.models() if one.adapter is None and one.entry.source is not None]
-        return [(self._served(one, None, self._best(one)), one.entry.scaling) for one in local]
+    def scaled(self) -> list[Scaled]:
+        """The models that are run here, and when each is held in memory: the guards of others always."""
+        guards = [self._guard(name) for name in self._guards_in_use()]
+        local = [one for one in self._catalog.visible() if one.adapter is None and one.entry.source is not None]
+        return [
+            *(Scaled(one.model, one.kind, Scaling(mode="kept"), is_guard=True) for one in guards),
+            *(self._scaled(one) for one in local),
+        ]
+
+    def _scaled(self, named: Named) -> Scaled:
+        kinds = [_KINDS[one] for one in named.entry.capabilities]
+        kind = next((one for one in kinds if one is not Kind.TRANSCRIPTION), Kind.TRANSCRIPTION)
+        return Scaled(self._served(named, kind, self._best(named)), kind, named.entry.scaling)
+
+    def _guards_in_use(self) -> Iterable[str]:
+        return dict.fromkeys(guard for entry in self._catalog.entries.values() for guard in entry.guards)
+
+    def _guard(self, name: str) -> ServedGuard:
+        rule = self._catalog.guards[name]
+        kind = _KINDS[rule.capability]
+        named = self._catalog.guard_model(name)
+        model = self._served(named, kind, self._best(named))
+        return ServedGuard(name, rule, replace(model, name=name, priority=Priority.HELD, is_listed=False), kind)
+
+    def _is_closed(self, model: ServedModel) -> bool:
+        """Whether a model that the catalog does not name would lead around its guards, or to one of them."""
+        if self._may_go_around or not self.is_guarded:
+            return False
+        guarded = [entry.source for entry in self._catalog.entries.values() if entry.guards]
+        own = [self._catalog.guard_model(name).entry.source for name in self._guards_in_use()]
+        return not model.is_listed or model.spec in (*guarded, *own)
 
     def refresh(self) -> list[Change]:
         """What changed since the file was read, when it was written anew. Raises BAD_ARGUMENT for a file that is not
@@ -81,9 +129,12 @@ class CatalogDirectory:
 
     def _find_behind(self, name: str, kind: Kind, unknown: CartdeckError) -> ServedModel:
         try:
-            return self._behind.find(name, kind)
+            found = self._behind.find(name, kind)
         except CartdeckError as error:
             raise (unknown if error.code is Code.MODEL_NOT_FOUND and self._catalog.entries else error) from None
+        if self._is_closed(found):
+            raise unknown
+        return found
 
     def _ways(self, named: Named, kind: Kind) -> Iterator[ServedModel]:
         """The model in each profile that fits, best first, then each model that it falls back to in its best one."""
@@ -114,6 +165,8 @@ class CatalogDirectory:
             dimensions=entry.dimensions,
             created=self._mark[0] // 1_000_000_000,
             most_tokens=entry.max_tokens,
+            priority=Priority[entry.importance.upper()],
+            guards=() if kind is None else tuple(self._guard(name) for name in entry.guards),
             capabilities=frozenset(entry.capabilities),
             place=_place_of(named),
         )

@@ -13,7 +13,9 @@ from pathlib import PurePosixPath
 from typing import Any, Final, Protocol
 
 from cartdeck.catalog.entry import Capability
+from cartdeck.catalog.guard import Guard
 from cartdeck.near import near_names
+from cartdeck.pool.priority import Priority
 from cartdeck.router import Router
 from cartdeck.server.external.place import Place
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -68,6 +70,10 @@ class ServedModel:
     """The most that one text may have; a request for more gets so many."""
     stand_ins: tuple["ServedModel", ...] = ()
     """Asked in this order when it cannot be loaded."""
+    priority: Priority = Priority.STANDARD
+    """Who gives way first when memory is short."""
+    guards: tuple["ServedGuard", ...] = ()
+    """Asked about its requests and its answers."""
     capabilities: frozenset[Capability] | None = None
     """What it can do, as a catalog says; None leaves it to the model itself."""
     place: Place | None = None
@@ -95,8 +101,23 @@ class ServedModel:
         return arguments
 
 
+@dataclass(frozen=True, slots=True)
+class ServedGuard:
+    """A guard as a server knows it: the model that is asked, and by which rule."""
+
+    name: str
+    rule: Guard
+    model: ServedModel
+    kind: Kind
+
+
 class ModelDirectory(Protocol):
     """Which models a server has. May change while it runs: nothing of it is kept beyond a request."""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a model here has guards."""
+        ...
 
     def find(self, name: str, kind: Kind) -> ServedModel:
         """The model of that name or alias. Raises MODEL_NOT_FOUND, or UNSUPPORTED for one that is not of that kind."""
@@ -109,6 +130,8 @@ class ModelDirectory(Protocol):
 
 class SpecDirectory:
     """The default models of the caps, those that were named, and, where `is_open`, any spec as its own name."""
+
+    is_guarded = False
 
     def __init__(self, router: Router, named: Mapping[str, str] | None = None, *, is_open: bool = True) -> None:
         self._is_open = is_open

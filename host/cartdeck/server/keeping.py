@@ -1,63 +1,93 @@
-"""Owns what a server does of itself for its catalog: reading it anew, loading the models that are kept, unloading idle
-ones.
+"""Owns what a server does of itself for its catalog: reading it anew, loading the models that are to be held now,
+unloading idle ones.
 
-It does not know how a model is loaded: it asks for the least that makes it be there.
+It does not know how a model is loaded (`Holding`), nor when windows are open (`schedule`).
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Final
 
-from cartdeck.catalog.entry import Scaling
-from cartdeck.catalog.window import DAY_MINUTES
-from cartdeck.server.catalog_directory import CatalogDirectory
-from cartdeck.server.directory import Kind, ServedModel
+from cartdeck.catalog.schedule import Standing, standing
+from cartdeck.catalog.time_zone import time_zone
+from cartdeck.catalog.window import ScheduleWindow
+from cartdeck.pool.priority import Priority
+from cartdeck.server.catalog_directory import CatalogDirectory, Scaled
+from cartdeck.server.guard_verdict import VerdictTally
+from cartdeck.server.holding import Holding, Tell
 from cartdeck.server.service import Service
 from cartdeck_protocol.errors import CartdeckError
 
-_LEAST: Final[Mapping[Kind, Mapping[str, Any]]] = {
-    Kind.CHAT: {"messages": {"messages": [{"role": "user", "content": "."}]}, "max-tokens": 1},
-    Kind.COMPLETION: {"prompt": ".", "max-tokens": 1},
-    Kind.EMBEDDING: {"texts": ["."]},
-}
-"""The smallest request that makes a model be loaded. There is none for speech: its process is started alone."""
+_LOGGER: Final = logging.getLogger("cartdeck.server")
 
-Tell = Callable[[str, Mapping[str, Any]], None]
-"""Told what happened, in words and as a record."""
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Keeper:
-    """The looks at a catalog while its server runs."""
+    """The looks at a catalog while its server runs. `now` is the clock by which windows are looked at; it may jump:
+    each look asks it anew, and remembers no moment of it."""
 
-    def __init__(self, service: Service, directory: CatalogDirectory, *, tell: Tell, every_s: float) -> None:
+    def __init__(
+        self,
+        service: Service,
+        directory: CatalogDirectory,
+        *,
+        tell: Tell,
+        every_s: float,
+        zone: tzinfo | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
         self._service = service
         self._directory = directory
         self._tell = tell
         self._every_s = every_s
-        self._held: set[str] = set()
-        """Models that were loaded since they are to be held."""
-        self._loads: set[asyncio.Task[None]] = set()
-        """What is being loaded: a load takes long, and a look must not wait for it."""
+        self._zone = zone or time_zone()
+        self._now = now
+        self._holding = Holding(service, tell=tell, now=now)
+        self._told: dict[str, tuple[Sequence[ScheduleWindow], bool, bool]] = {}
+        """Of each model with windows: those that were told last, and how they stood."""
 
     async def run(self) -> None:
         """Until it is cancelled. No look fails the server: what goes wrong is told."""
         try:
             while True:
-                self._refresh()
-                for model, scaling in self._directory.scaled():
-                    if is_held(scaling, datetime.now().astimezone()):
-                        self._hold(model)
-                    else:
-                        self._held.discard(model.name)
-                        await self._let_go(model, scaling)
+                try:
+                    self.look()
+                except Exception:  # a mistake of ours: the next look may go well
+                    _LOGGER.exception("a look at the catalog went wrong")
                 await asyncio.sleep(self._every_s)
         finally:
-            for load in self._loads:
-                load.cancel()
+            self._holding.close()
+
+    def look(self) -> None:
+        """One look. It waits for nothing: what takes time goes on beside it."""
+        self._refresh()
+        found = {one.model.name: one for one in self._directory.scaled()}
+        self._holding.forget(found.keys())
+        self._forget_schedules(found)
+        in_use = [name for name, one in found.items() if one.is_guard]
+        self._service.guards = {name: self._service.guards.get(name) or VerdictTally() for name in in_use}
+        for name, one in found.items():
+            is_held = one.scaling.mode == "kept"
+            now = None
+            if one.scaling.windows:
+                now = standing(one.scaling.windows, self._now(), self._zone)
+                is_held = now.is_held
+                self._service.schedules[name] = now
+                self._tell_schedule(name, one.scaling.windows, now)
+            if is_held:
+                self._holding.hold(one, now)
+            else:
+                self._holding.release(name)
+                self._let_go(one)
 
     def _refresh(self) -> None:
+        before = {one.model.name: one for one in self._directory.scaled()}
         try:
             found = self._directory.refresh()
         except CartdeckError as error:
@@ -65,56 +95,44 @@ class Keeper:
             self._tell(text, {"event": "catalog", "error": error.message})
             return
         for change in found:
-            self._held.discard(change.name)
             record = {"name": change.name, "what": str(change.what), "keys": list(change.keys)}
-            self._tell(f"catalog: {change}", {"event": "catalog", **record})
+            kind = {"kind": "guard"} if change.is_guard else {}
+            self._tell(f"catalog: {change}", {"event": "catalog", **record, **kind})
+        if found:
+            self._reclassify(before)
 
-    def _hold(self, model: ServedModel) -> None:
-        if model.name in self._held:
+    def _reclassify(self, before: dict[str, Scaled]) -> None:
+        """What is loaded by a definition that is no more gives way first; the others are of the class that they have
+        now, an instance that several share of the highest."""
+        after = {one.model.name: one for one in self._directory.scaled()}
+        for name, was in before.items():
+            one = after.get(name)
+            if one is None or (one.model.spec, one.model.arguments) != (was.model.spec, was.model.arguments):
+                self._holding.classify(was, Priority.OPPORTUNISTIC)
+                self._holding.release(name)
+        for one in sorted(after.values(), key=lambda one: one.model.priority):
+            self._holding.classify(one, one.model.priority)
+
+    def _forget_schedules(self, found: dict[str, Scaled]) -> None:
+        for name in [name for name in self._told if name not in found or not found[name].scaling.windows]:
+            del self._told[name]
+            self._service.schedules.pop(name, None)
+
+    def _tell_schedule(self, name: str, windows: Sequence[ScheduleWindow], now: Standing) -> None:
+        before, state = self._told.get(name), (windows, now.is_held, now.is_open)
+        if state == before:
             return
-        self._held.add(model.name)  # once: one that fails is told of, and tried again by those who ask for it
-        load = asyncio.get_running_loop().create_task(self._load(model))
-        self._loads.add(load)
-        load.add_done_callback(self._loads.discard)
+        self._told[name] = state
+        what = "windows" if before is None or before[0] != windows else "opened" if now.is_open else "prewarm"
+        text = f"{name}: {now}"
+        if before is not None and before[2] and not now.is_open:
+            what, text = "closed", f"{name}: its window is over, it is on demand; {now}"
+        self._tell(text, {"event": "schedule", "name": name, "what": what, **now.to_plain()})
 
-    async def _load(self, model: ServedModel) -> None:
-        kind = next((kind for kind in model.kinds if kind in _LEAST), model.kinds[0])
-        began_s = time.monotonic()
-        try:
-            if kind in _LEAST:
-                await self._service.call(kind, model.name, _LEAST[kind]).collect()
-            else:
-                await self._service.engine.load(model.cap(kind), model.arguments_with({}))
-        except CartdeckError as error:
-            self._tell(f"{model.name} is not loaded: {error.message}", _record(model, "failed", error=error.message))
-        else:
-            spent_s = time.monotonic() - began_s
-            self._tell(f"{model.name} is loaded, in {spent_s:.1f} s", _record(model, "loaded", seconds=spent_s))
-
-    async def _let_go(self, model: ServedModel, scaling: Scaling) -> None:
-        state = self._service.states.of(model.name)
-        if scaling.idle_s is None or state.calls or not state.used_s:
-            return
-        if time.monotonic() - state.used_s < scaling.idle_s:
+    def _let_go(self, one: Scaled) -> None:
+        state = self._service.states.of(one.model.name)
+        idle_s = one.scaling.idle_s
+        if idle_s is None or state.calls or not state.used_s or time.monotonic() - state.used_s < idle_s:
             return
         state.used_s = 0.0
-        engine = self._service.engine
-        count = 0
-        try:
-            for kind in model.kinds:
-                served = self._directory.find(model.name, kind)
-                count += await engine.unload(served.cap(kind), served.arguments_with({}))
-        except CartdeckError as error:
-            self._tell(f"{model.name} is not unloaded: {error.message}", _record(model, "failed", error=error.message))
-        if count:
-            self._tell(f"{model.name} is unloaded: nobody asked for {scaling.idle_s:g} s", _record(model, "unloaded"))
-
-
-def is_held(scaling: Scaling, now: datetime) -> bool:
-    """Whether a model is to be in memory at a time of the server's time zone."""
-    minute = now.weekday() * DAY_MINUTES + now.hour * 60 + now.minute + now.second / 60
-    return scaling.mode == "kept" or any(one.covers(minute, with_prewarm=True) for one in scaling.windows)
-
-
-def _record(model: ServedModel, what: str, **more: Any) -> dict[str, Any]:
-    return {"event": "model", "name": model.name, "what": what, **more}
+        self._holding.unload(one, [self._directory.find(one.model.name, kind) for kind in one.model.kinds])

@@ -72,9 +72,14 @@ class ListingEndpoints:
     async def stats(self, _request: Request) -> Response:
         """What `cartdeck top` shows."""
         service = self._service
-        models = {name: service.states.of(name).to_plain() for name in service.states.names()}
+        names = dict.fromkeys((*service.states.names(), *service.schedules))
+        models = {name: service.states.of(name).to_plain() for name in names if name not in service.guards}
+        for name, windows in service.schedules.items():
+            models[name]["schedule"] = windows.to_plain()
+        guards = {name: service.states.of(name).to_plain() | one.to_plain() for name, one in service.guards.items()}
         server = {"version": __version__, "open_requests": service.open_requests, "started_s": service.started_s}
-        return json_response({"server": server, "models": models, **plain(service.engine.stats().to_plain())})
+        told = {"server": server, "models": models, "guards": guards}
+        return json_response({**told, **plain(service.engine.stats().to_plain())})
 
     async def healthz(self, _request: Request) -> Response:
         return json_response({"status": "ok"})

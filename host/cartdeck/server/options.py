@@ -54,6 +54,10 @@ class ServerOptions:
     """How often a catalog is looked at: whether it changed, and which models are to be held or may go."""
     grace_s: float = 10.0
     """How long open requests may go on after the server was asked to stop."""
+    allow_unguarded: bool = False
+    """Caps and plans are run, and specs are names, also where models of the catalog have guards."""
+    time_zone: str | None = None
+    """Of the catalog's windows; None is that of this machine."""
     requests: int = 1024
     """Requests that are open at once; the next one is 503."""
     limits: RequestLimits = field(default_factory=RequestLimits)

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -15,14 +15,17 @@ from starlette.requests import Request
 
 from cartdeck.calls.call import Call
 from cartdeck.catalog.entry import Capability
+from cartdeck.catalog.schedule import Standing
 from cartdeck.engine import Engine
 from cartdeck.events import Data, Event, Result
+from cartdeck.pool.priority import Priority
 from cartdeck.server.call_watch import WatchedCall
-from cartdeck.server.directory import Kind, ModelDirectory, ServedModel
+from cartdeck.server.directory import Kind, ModelDirectory, ServedGuard, ServedModel
 from cartdeck.server.external.asking import asked_of
 from cartdeck.server.external.call import ExternalCall
 from cartdeck.server.external.servers import Servers
 from cartdeck.server.fields import as_record
+from cartdeck.server.guard_verdict import VerdictTally
 from cartdeck.server.journal import Journal
 from cartdeck.server.log_tails import LogTails
 from cartdeck.server.metrics import Metrics
@@ -50,6 +53,10 @@ class Service:
         self.open_requests = 0
         self.is_stopping = False
         self.started_s = time.time()
+        self.schedules: dict[str, Standing] = {}
+        """How the windows of models stand, by the models' names."""
+        self.guards: dict[str, VerdictTally] = {}
+        """The guards that are in use, and what they said so far."""
 
     def call(
         self,
@@ -59,9 +66,11 @@ class Service:
         *,
         form: BaseModel | None = None,
         needs: Mapping[str, Capability] | None = None,
+        priority: Priority | None = None,
     ) -> "Served":
         """A call of the model of that name; nothing runs before it is used. `form` is the request as it was written,
-        for a model that another server answers for; `needs` has its fields that ask for more than the kind says.
+        for a model that another server answers for; `needs` has its fields that ask for more than the kind says. It is
+        of the model's own class unless another `priority` is given.
 
         Raises MODEL_NOT_FOUND, or UNSUPPORTED for what the model is not made for.
         """
@@ -70,9 +79,22 @@ class Service:
             can = ", ".join(sorted(model.capabilities or ()))
             message = f"{field} asks for {needs[field]}, which {model.name} cannot do; the catalog has it for: {can}."
             raise failure(Code.UNSUPPORTED, message, argument=field)
-        able = (model, *(one for one in model.stand_ins if one.lacks(needs) is None))
-        ways = [Way(one.cap(kind), one.arguments_with(arguments), one, kind, form) for one in able]
-        return Served(self, ways)
+        able = tuple(one for one in model.stand_ins if one.lacks(needs) is None)
+        return self.call_model(replace(model, stand_ins=able), kind, arguments, form=form, priority=priority)
+
+    def call_model(
+        self,
+        model: ServedModel,
+        kind: Kind,
+        arguments: Mapping[str, Any],
+        *,
+        form: BaseModel | None = None,
+        timeout_s: float | None = None,
+        priority: Priority | None = None,
+    ) -> "Served":
+        """A call of a model that was found, or of one that clients do not see."""
+        ways = [Way(one.cap(kind), one.arguments_with(arguments), one, kind, form) for one in (model, *model.stand_ins)]
+        return Served(self, ways, timeout_s=timeout_s, priority=priority)
 
     def call_cap(self, cap: str, arguments: Mapping[str, Any], *, timeout_s: float | None = None) -> "Served":
         """A call of any cap, of no model in particular."""
@@ -117,7 +139,15 @@ class Served:
     Of several ways the first is taken; a model that cannot be loaded makes way for the next, before anything came.
     """
 
-    def __init__(self, service: Service, ways: Sequence[Way], *, timeout_s: float | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        ways: Sequence[Way],
+        *,
+        timeout_s: float | None = None,
+        priority: Priority | None = None,
+    ) -> None:
+        """`priority` is in the place of each model's own class."""
         limit_s = service.options.limits.call_s
         if limit_s is not None:
             timeout_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
@@ -125,9 +155,15 @@ class Served:
         self._way, *self._others = ways
         self._first = self._way
         self._timeout_s = timeout_s
+        self._priority = priority
         self._call: Call | ExternalCall | None = None
         self._asked_s = time.monotonic()
         self._has_output = False
+
+    @property
+    def guards(self) -> Sequence[ServedGuard]:
+        """Of the model that was asked for; those of one that stands in for it have no say."""
+        return () if self._first.model is None else self._first.model.guards
 
     @property
     def _model(self) -> ServedModel | None:
@@ -150,6 +186,10 @@ class Served:
             tails=service.tails,
             model=None if way.model is None else way.model.name,
         )
+        if self._priority is not None:
+            self._call.priority = self._priority
+        elif way.model is not None:
+            self._call.priority = way.model.priority
         return self._call
 
     def _takes_next_way(self, error: CartdeckError) -> bool:
