@@ -80,6 +80,13 @@ def test_the_wheel_holds_the_definitions_and_manifests(names: list[str]) -> None
     assert {f"{cartridge}/manifest.json" for cartridge in CARTRIDGES} <= set(names)
 
 
+def test_the_wheel_holds_the_page(names: list[str]) -> None:
+    folder = ROOT / "host" / "cartdeck" / "server" / "page"
+    files = {str(path.relative_to(ROOT / "host")) for path in folder.rglob("*.*") if path.suffix != ".md"}
+    assert len(files) > 20
+    assert files <= set(names)
+
+
 def test_the_wheel_holds_the_licence_and_nothing_of_the_workshop(names: list[str]) -> None:
     assert any(re.fullmatch(r"cartdeck-[^/]+\.dist-info/licenses/LICENSE", name) for name in names)
     assert not [name for name in names if re.search(r"(^|/)(tests?|benchmarks|scripts|__pycache__)/|\.pyc$", name)]

@@ -63,3 +63,14 @@ def test_any_split_of_the_same_bytes_keeps_the_same_lines(data: bytes, cuts: lis
         split.feed(data[start:end])
     assert split.tail(999) == whole.tail(999)
     assert (split.total_bytes, split.dropped_bytes) == (whole.total_bytes, whole.dropped_bytes)
+
+
+def test_lines_behind_those_that_were_seen_are_given_once() -> None:
+    ring = LogRing(ring_bytes=20, line_bytes=64)
+    ring.feed(b"one\ntwo\nthr")
+    assert (ring.lines_since(0), ring.total_lines) == (["one", "two"], 2)
+    ring.feed(b"ee\n")
+    assert ring.lines_since(2) == ["three"]
+    ring.feed(b"four\nfive\nsix\n")
+    assert ring.lines_since(0) == ["three", "four", "five", "six"]
+    assert ring.lines_since(ring.total_lines) == []
