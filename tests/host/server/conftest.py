@@ -68,12 +68,15 @@ class Server:
         told = json.loads(line)
         self.url: str = told["url"]
         self._is_stopping = False
+        self._clients: list[Any] = []
         self.port = int(self.url.rpartition(":")[2])
 
     def client(self, **options: Any) -> Any:
-        return openai.OpenAI(
+        made = openai.OpenAI(
             **{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, "timeout": 60, **options}
         )
+        self._clients.append(made)
+        return made
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """One request; status, headers, body. A body that is not bytes goes as JSON."""
@@ -133,6 +136,10 @@ class Server:
         _, log = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, log
 
+    def close_clients(self) -> None:
+        for client in self._clients:
+            client.close()
+
 
 @pytest.fixture(scope="session")
 def actor_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -146,6 +153,7 @@ def serving(environment: dict[str, str], *options: str) -> Iterator[Server]:
         yield server
     finally:
         server.end()
+        server.close_clients()
 
 
 @pytest.fixture(scope="session")
