@@ -1,12 +1,12 @@
 """Owns the public names of the engine, each loaded when it is first used.
 
 It does not load them before: `cartdeck --help` must answer in a quarter of a second, and pydantic and anyio alone take
-half of that.
+half of that. Nor `typing`: until the command line is there, Ctrl-C is answered by the interpreter, with a traceback.
 """
 
 import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False
 
 if sys.platform == "win32":
     raise ImportError("cartdeck runs on Linux and macOS; on Windows use it inside WSL.")
@@ -63,10 +63,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    from importlib import import_module  # noqa: PLC0415 - as light as it is, it takes as long as the rest of this module
+
+    value: object = getattr(import_module(home), name)
     globals()[name] = value  # the next look-up does not come here
     return value

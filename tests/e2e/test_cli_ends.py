@@ -133,6 +133,24 @@ def test_a_signal_while_the_command_starts_has_its_exit_code(
     assert errors == b""
 
 
+def test_ctrl_c_before_anything_is_imported_has_its_exit_code_too() -> None:
+    program = """
+import sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "cartdeck.cli.endings":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+before = set(sys.modules)
+from cartdeck.cli.main import main
+assert not {"typing", "re", "signal"} & (set(sys.modules) - before), "what Ctrl-C would end with a traceback"
+sys.exit(main())
+"""
+    command = [sys.executable, "-c", program, "caps"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_many_signals_at_the_end_are_as_one(family: Family) -> None:
     process = family.start(ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     read_some(process)

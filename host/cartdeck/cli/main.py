@@ -3,19 +3,28 @@
 It does not know the commands, and loads them only when a signal already has its exit code.
 """
 
-import contextlib
 import os
 import sys
 
-from cartdeck.cli.endings import end_at_signals, ignore_signals
+_INTERRUPTED = 130
 
 
 def main() -> int:
     """The console command. Every end has an exit code, and no traceback reaches a user."""
+    try:
+        return _main()
+    except KeyboardInterrupt:  # so early that nothing else watches signals yet
+        os._exit(_INTERRUPTED)
+
+
+def _main() -> int:
+    from cartdeck.cli.endings import end_at_signals, ignore_signals
+
     if sys.platform == "win32":
         sys.exit("cartdeck runs on Linux and macOS; on Windows, use it inside WSL.")
     end_at_signals()
     _open_standard_descriptors()
+    import contextlib
     import threading
 
     from cartdeck.cli.commands import run
