@@ -2,6 +2,7 @@
 # make test    set up everything, and run the tests
 # make check   formatting, lint, types
 # make bench   the figures, side by side with the library alone
+# make conformance  the shipped cartridges through all of `cartdeck check`, each cap on a model: ten minutes
 # make soak    the tests of faults with the durations of real life, then everything at once for MINUTES=10, from a SEED
 # make fuzz    the wire's two ends on bytes that a search for new paths makes, for MINUTES=10
 #
@@ -46,7 +47,7 @@ DEV_EXTRAS := $(EXTRAS),torch,server
 LLAMA_STAMP := $(STAMPS)/llama-$(notdir $(LLAMA))
 STAGE := @echo "make:"
 
-.PHONY: help demo test check bench soak fuzz setup setup-dev
+.PHONY: help demo test check bench conformance soak fuzz setup setup-dev
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -79,6 +80,10 @@ bench: $(STAMPS)/bench-$(DEV_EXTRAS)
 	@$(BIN)/python benchmarks/bench_plans.py $(ARGS)
 	$(STAGE) "the HTTP server, beside bare starlette and llama-cpp-python's own"
 	@$(BIN)/python benchmarks/bench_server.py $(ARGS)
+
+conformance: setup-dev
+	@$(BIN)/cartdeck check echo
+	@CARTDECK_CONFORMANCE=full $(BIN)/python -m pytest -s tests/conformance/test_conformance_samples.py $(ARGS)
 
 soak: setup-dev
 	$(STAGE) "the tests of faults, with the durations of real life"

@@ -5,6 +5,7 @@ It does not know the pipe.
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from cartdeck_protocol.caps import CapUrn, UrnError, load_shared_definition, shared_aliases
@@ -15,10 +16,12 @@ PeerAnswer: TypeAlias = bytes | str | Mapping[str, bytes | str] | CartdeckError
 Answer: TypeAlias = dict[str, bytes] | CartdeckError
 
 _MEMORY: Final = "reserve-memory"
+_MODEL: Final = "download-model"
 
 
 class Peers:
-    """Answers by the alias or the URN of a cap. `identity` and `reserve-memory` are answered as a host does."""
+    """Answers by the alias or the URN of a cap. `identity`, `reserve-memory`, and `download-model` of a path that is
+    here, are answered as a host does."""
 
     def __init__(self, told: Mapping[str, PeerAnswer] | None = None) -> None:
         """Raises UrnError for a name that begins with `cap:` and is no URN."""
@@ -44,6 +47,8 @@ class Peers:
         if _MEMORY in asked.tags:
             record = {"granted_bytes": _number(arguments.get("bytes", b"0")), "budget_bytes": None, "free_bytes": None}
             return {"": json.dumps(record).encode()}
+        if _MODEL in asked.tags and _is_here(arguments.get("model", b"")):
+            return {"": arguments["model"]}
         return None
 
 
@@ -52,6 +57,13 @@ def _plain(answer: PeerAnswer) -> Answer:
         return answer
     outputs: Mapping[str, bytes | str] = {"": answer} if isinstance(answer, bytes | str) else answer
     return {name: data.encode() if isinstance(data, str) else data for name, data in outputs.items()}
+
+
+def _is_here(path: bytes) -> bool:
+    try:
+        return Path(path.decode()).is_absolute() and Path(path.decode()).exists()
+    except ValueError:  # no text, or a NUL in it
+        return False
 
 
 def _number(data: bytes) -> int:
