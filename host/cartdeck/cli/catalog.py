@@ -214,6 +214,7 @@ def _record(one: "Named", machine: "Machine") -> dict[str, Any]:
         "arguments": arguments_of(one, best),
         "fallback": list(entry.fallback),
         "scaling": entry.scaling.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "origin": {} if entry.origin is None else entry.origin.model_dump(),
         "fingerprint": fingerprint(one, best),
     }
 

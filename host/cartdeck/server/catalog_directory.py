@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from cartdeck.catalog.catalog import Named
+from cartdeck.catalog.catalog import Catalog, Named
 from cartdeck.catalog.catalog_file import load_catalog
 from cartdeck.catalog.changes import Change, changes
 from cartdeck.catalog.choosing import arguments_of, ranked
@@ -17,6 +17,7 @@ from cartdeck.catalog.this_machine import this_machine
 from cartdeck.pool.priority import Priority
 from cartdeck.server.directory import Kind, ModelDirectory, ServedGuard, ServedModel
 from cartdeck.server.external.place import Place
+from cartdeck.server.origins import Pin, is_fetched
 from cartdeck_protocol.caps import load_shared_definition
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -127,6 +128,19 @@ class CatalogDirectory:
         self._catalog = catalog
         return found
 
+    def adopt(self, catalog: Catalog) -> None:
+        """That catalog is what this server itself wrote just now: nothing that need be told."""
+        self._mark = _mark_of(self._path)
+        self._catalog = catalog
+
+    def _pin(self, named: Named) -> Pin | None:
+        """Of a model whose files come from elsewhere: what they were."""
+        entry, source = named.entry, named.entry.source
+        if source is None or not is_fetched(source):
+            return None
+        owner = next(name for name, one in self._catalog.entries.items() if one is entry)
+        return Pin(owner, source, entry.origin, self)
+
     def _find_behind(self, name: str, kind: Kind, unknown: CartdeckError) -> ServedModel:
         try:
             found = self._behind.find(name, kind)
@@ -148,7 +162,7 @@ class CatalogDirectory:
         return next(iter(ranked(named.entry, self._machine)), None)
 
     def _served(self, named: Named, kind: Kind | None, profile: Profile | None) -> ServedModel:
-        entry = named.entry
+        entry, pin = named.entry, self._pin(named)
         arguments = {} if kind is None else arguments_of(named, profile)
         if kind is not None:  # one entry is for several caps: each takes what it knows
             known = load_shared_definition(kind.cap).arguments
@@ -156,7 +170,7 @@ class CatalogDirectory:
         is_adapter = named.adapter is not None
         return ServedModel(
             named.name,
-            entry.source or "",
+            (entry.source or "") if pin is None else pin.spec,
             tuple(dict.fromkeys(_KINDS[one] for one in entry.capabilities)),
             backend=entry.backend,
             arguments=arguments,
@@ -169,6 +183,7 @@ class CatalogDirectory:
             guards=() if kind is None else tuple(self._guard(name) for name in entry.guards),
             capabilities=frozenset(entry.capabilities),
             place=_place_of(named),
+            pin=pin,
         )
 
 

@@ -4,6 +4,7 @@ It does not know HTTP but for the word that a client went away.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -31,11 +32,13 @@ from cartdeck.server.log_tails import LogTails
 from cartdeck.server.metrics import Metrics
 from cartdeck.server.model_state import ModelStates, is_about_loading, settle
 from cartdeck.server.options import ServerOptions
+from cartdeck.server.origins import Origins
 from cartdeck.server.pace import Departure, paced
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 KEEP_BYTES: Final = 256 * 1024 * 1024
 """How much output a whole answer may hold; nothing is kept of a stream, whose events are taken one by one."""
+_DOWNLOAD: Final = "cap:download-model"
 
 
 class Service:
@@ -48,6 +51,7 @@ class Service:
         self.metrics = Metrics(engine)
         self.states = ModelStates()
         self.journal = Journal()
+        self.origins = Origins(engine)
         self.servers = Servers()
         self.tails = LogTails()
         self.open_requests = 0
@@ -175,11 +179,14 @@ class Served:
         if elsewhere is not None:
             self._call = elsewhere
             return elsewhere
-        service = self._service
+        return self._open_cap(way.cap, way.arguments, keep_bytes)
+
+    def _open_cap(self, cap: str, arguments: Mapping[str, Any], keep_bytes: int) -> Call:
+        service, way = self._service, self._way
         self._call = WatchedCall(
             service.engine,
-            way.cap,
-            way.arguments,
+            cap,
+            arguments,
             timeout_s=self._timeout_s,
             keep_bytes=keep_bytes,
             journal=service.journal,
@@ -214,9 +221,28 @@ class Served:
 
     def _told(self, provenance: dict[str, Any]) -> dict[str, Any]:
         """The provenance, with the name of a model that stood in for the one asked for."""
-        if self._way is not self._first and self._first.model is not None and self._way.model is not None:
-            provenance["stood_in"] = {"for": self._first.model.name, "model": self._way.model.name}
+        first, model = self._first.model, self._way.model
+        if first is not None and model is not None and model.name != first.name:
+            provenance["stood_in"] = {"for": first.name, "model": model.name}
         return provenance
+
+    async def _obtained(self) -> AsyncGenerator[list[Event]]:
+        """Empty lists while the files come that are not loaded yet, which are those of the first download, or else the
+        call fails with HASH_MISMATCH."""
+        way, origins = self._way, self._service.origins
+        pin = None if way.model is None else way.model.pin
+        if way.model is None or pin is None or not origins.is_due(pin, way.cap, way.model.arguments_with({})):
+            return
+        details = b""
+        async with (
+            self._open_cap(_DOWNLOAD, {"model": pin.spec}, 0) as call,
+            aclosing(paced(call, self._service.options.comment_s)) as batches,
+        ):
+            async for events in batches:
+                details += b"".join(one.value for one in events if isinstance(one, Data) and one.output == "details")
+                yield []
+        spec = await origins.settle(pin, json.loads(details))
+        self._way = replace(way, arguments={**way.arguments, "model": spec})
 
     async def batches(self) -> AsyncGenerator[list[Event]]:
         """The events as they come, several at a time; an empty list whenever nothing came for a while. Leaving it
@@ -236,6 +262,9 @@ class Served:
         error: CartdeckError | None = None
         is_whole = False
         try:
+            async with aclosing(self._obtained()) as steps:
+                async for nothing in steps:
+                    yield nothing
             async with self._open(0) as call, aclosing(paced(call, self._service.options.comment_s)) as batches:
                 async for events in batches:
                     if not self._has_output and any(isinstance(event, Data) for event in events):
@@ -265,6 +294,9 @@ class Served:
         state = None if self._model is None else self._service.states.begin(self._model.name)
         error: CartdeckError | None = failure(Code.CANCELLED, "the client went away")
         try:
+            async with aclosing(self._obtained()) as steps:
+                async for _ in steps:
+                    pass
             async with self._open(KEEP_BYTES) as call:
                 result = await call.collect()
             error = None
