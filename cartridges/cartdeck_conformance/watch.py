@@ -3,6 +3,7 @@
 It does not know why the conversation is held.
 """
 
+import itertools
 import re
 import time
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from cartdeck_protocol.wire import Connection, ConnectionDamaged, Event, Exchang
 Tell = Callable[[Check, str], None]
 LEVELS: Final = frozenset({"debug", "info", "warning", "error", "progress"})
 _CODE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
-_PRINTABLE_PART: Final = 0.9
+_CONTROLS: Final = frozenset({*range(0x20), 0x7F}) - {*b"\t\n\r\x1b"}
+_SHORTEST_TEXT: Final = 8  # bytes
 _SHOWN: Final = 80
 _OPEN_STREAMS: Final = "streams of its own still open"
 _SLACK: Final = 1e-9
@@ -170,7 +172,8 @@ class Watch:
 
 
 def _text_in(data: bytes) -> str:
-    """The text that stands where a frame should; "" where it is none. Its first letters were taken for a length."""
-    part = data[:_SHOWN]
-    printable = sum(0x20 <= byte < 0x7F or byte in (9, 10, 13) for byte in part)
-    return part.decode("utf-8", "replace") if len(part) > 3 and printable >= _PRINTABLE_PART * len(part) else ""
+    """The text that stands where a frame should; "" where it is none. Its first letters were taken for a length; frames
+    may follow it, whose first byte is a zero."""
+    run = bytes(itertools.takewhile(lambda byte: byte not in _CONTROLS, data[:_SHOWN]))
+    text = run.decode("utf-8", "replace")
+    return text if len(run) >= min(_SHORTEST_TEXT, max(len(data), 4)) and "\ufffd" not in text[:-1] else ""

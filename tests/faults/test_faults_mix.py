@@ -29,7 +29,7 @@ async def test_whatever_happens_each_call_ends_and_nothing_is_left_over(
     quick: Callable[..., Settings], foreign: Callable[..., str], mix: ModuleType, seed: int
 ) -> None:
     cap = foreign()
-    settings = quick(restart={"quarantine_after": 1000}, wire=mix.WIRE)
+    settings = quick(restart={"quarantine_after": 1000}, call={"cancel_s": 2.0, "abandon_s": 3.0}, wire=mix.WIRE)
     async with Engine(settings) as engine:
         all_of_it = mix.Mix(engine, cap, str(seed))
         await all_of_it.work(turns=TURNS)
