@@ -1,14 +1,10 @@
-"""An engine whose registry is a hub on loopback, and small models that its cartridges really load."""
+"""An engine whose registry is a hub on loopback, and what its jobs tell."""
 
 import asyncio
-import importlib.util
 import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,37 +14,7 @@ from cartdeck.adding.job import Job
 from cartdeck.settings import parse_settings
 from cartdeck_protocol.errors import CartdeckError
 
-TESTS = Path(__file__).parents[2]
 LIMIT_S = 60.0
-TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-
-
-def load_file(name: str, path: Path) -> ModuleType:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-@pytest.fixture(scope="session")
-def small_gguf() -> Callable[..., bytes]:
-    """The bytes of a llama of two blocks with random weights: `small_gguf(seed=1, fill=nan, **{"general.name": "x"})`.
-    It has a chat template, and answers nonsense."""
-    writer = load_file("gguf_writer", TESTS / "cartridges" / "gguf" / "conftest.py")
-
-    def make(*, seed: int = 0, fill: float | None = None, **changes: Any) -> bytes:
-        metadata = writer.tiny_metadata(**{"tokenizer.chat_template": TEMPLATE, **changes})
-        return writer.gguf_bytes(metadata, writer.tiny_tensors(seed, fill))
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Any]:
-    yield from load_file("fake_hub", TESTS / "data" / "hub" / "fake_hub.py").serving()
 
 
 @dataclass
