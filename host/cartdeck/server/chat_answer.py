@@ -19,6 +19,8 @@ def _choice(index: int, part: TextParts, *, with_logprobs: bool) -> dict[str, An
     message: dict[str, Any] = {"role": "assistant", "content": text if text or not part.calls else None}
     if part.calls:
         message["tool_calls"] = [_tool_call(call) for call in part.calls]
+    if part.refusal is not None:
+        message |= {"content": None, "refusal": part.refusal}
     return {
         "index": index,
         "message": message,
@@ -41,7 +43,7 @@ class ChatChunks:
         return b"".join(
             self._delta(index, part.take())
             for index, part in enumerate(self._texts.parts)
-            if part.text or part.tokens or part.calls
+            if part.text or part.tokens or part.calls or part.refusal
         )
 
     def end(self, provenance: Mapping[str, Any]) -> bytes:
@@ -68,6 +70,8 @@ class ChatChunks:
             first = self._calls[index]
             self._calls[index] += len(part.calls)
             delta["tool_calls"] = [{"index": first + n, **_tool_call(call)} for n, call in enumerate(part.calls)]
+        if part.refusal is not None:
+            delta["refusal"] = part.refusal
         logprobs = _logprobs(part.tokens) if part.tokens else None
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
         return self._writer.chunk(choice)

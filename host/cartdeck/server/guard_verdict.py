@@ -65,9 +65,23 @@ class VerdictTally:
     safe: int = 0
     unsafe: int = 0
     down: int = 0
+    reason: str = ""
+    """Why it gave none the last time; empty when it did."""
+
+    def count(self, verdict: Verdict | None, reason: str = "") -> bool:
+        """Count one. Whether it is down now and was not before."""
+        was_down, self.reason = bool(self.reason), reason
+        if verdict is None:
+            self.down += 1
+        elif verdict.is_safe:
+            self.safe += 1
+        else:
+            self.unsafe += 1
+        return bool(reason) and not was_down
 
     def to_plain(self) -> dict[str, Any]:
-        return {"verdicts": {"safe": self.safe, "unsafe": self.unsafe, "down": self.down}}
+        plain: dict[str, Any] = {"verdicts": {"safe": self.safe, "unsafe": self.unsafe, "down": self.down}}
+        return plain | ({"is_down": self.reason} if self.reason else {})
 
 
 def read_verdict(rule: Guard, text: str, *, tokens: Sequence[Mapping[str, Any]] = (), is_cut: bool = False) -> Verdict:

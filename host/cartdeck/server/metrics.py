@@ -45,6 +45,9 @@ class Metrics:
             registry=registry,
             buckets=_SPEED,
         )
+        self.verdicts = Counter(
+            "cartdeck_guard_verdicts", "What guards said", ["guard", "when", "verdict"], registry=registry
+        )
         self.tokens = Counter("cartdeck_tokens", "Tokens read and made", ["model", "kind"], registry=registry)
         registry.register(_EngineFigures(engine))
 

@@ -49,6 +49,7 @@ class NativeEndpoints:
         self._service = service
 
     async def call(self, request: Request) -> Any:
+        self._service.check_unguarded("/caps/call")
         if request.headers.get("content-type", "").startswith("multipart/"):
             form = await read_form(request, self._service.options.limits)
             try:
@@ -72,6 +73,7 @@ class NativeEndpoints:
         return json_response(result_record(asked.cap, result))
 
     async def run_plan(self, request: Request) -> Any:
+        self._service.check_unguarded("/plans/run")
         asked = await read_json(request, PlanRequest, self._service.options.limits)
         inputs = decoded_arguments(asked.inputs)
         run = PlanRun(self._service.engine, asked.plan, inputs, on_error=asked.on_error)

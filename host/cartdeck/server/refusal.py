@@ -62,6 +62,7 @@ class Refused(Exception):
     param: str | None = None
     error_class: str = ErrorClass.INPUT.value
     headers: tuple[tuple[str, str], ...] = ()
+    details: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ def reply_to(error: CartdeckError | Refused) -> Reply:
     """The status, headers and error object for `error`."""
     if isinstance(error, Refused):
         record = _record(error.message, error.status, param=error.param, code=error.code)
+        if error.details:
+            record["details"] = dict(error.details)
         return Reply(error.status, dict(error.headers), {**record, "class": error.error_class})
     retry_s = retry_after_s(error)
     status = 503 if retry_s is not None else _BY_CODE.get(error.code, _BY_CLASS[error.error_class])

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -26,7 +26,7 @@ from cartdeck.server.external.asking import asked_of
 from cartdeck.server.external.call import ExternalCall
 from cartdeck.server.external.servers import Servers
 from cartdeck.server.fields import as_record
-from cartdeck.server.guard_verdict import VerdictTally
+from cartdeck.server.guard_verdict import Verdict, VerdictTally
 from cartdeck.server.journal import Journal
 from cartdeck.server.log_tails import LogTails
 from cartdeck.server.metrics import Metrics
@@ -34,6 +34,7 @@ from cartdeck.server.model_state import ModelStates, is_about_loading, settle
 from cartdeck.server.options import ServerOptions
 from cartdeck.server.origins import Origins
 from cartdeck.server.pace import Departure, paced
+from cartdeck.server.refusal import Refused
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 KEEP_BYTES: Final = 256 * 1024 * 1024
@@ -108,6 +109,18 @@ class Service:
         """End what still runs, with an error that says so."""
         self.servers.stop()
         await self.engine.close()
+
+    def count_verdict(self, guard: str, when: str, verdict: Verdict | None, reason: str = "") -> bool:
+        """Count what a guard said; without a verdict it is down for that reason. Whether it was not before."""
+        word = "down" if verdict is None else "safe" if verdict.is_safe else "unsafe"
+        self.metrics.verdicts.labels(guard, when, word).inc()
+        return self.guards.setdefault(guard, VerdictTally()).count(verdict, reason)
+
+    def check_unguarded(self, path: str) -> None:
+        """Raises Refused 403 for a path that asks no guards, where models have some."""
+        if self.directory.is_guarded and not self.options.allow_unguarded:
+            message = f"{path} asks no guards, and models here have some; --allow-unguarded opens it."
+            raise Refused(403, "GUARDED", message)
 
     def check_open(self) -> None:
         """Raises ABORTED while the server ends, QUEUE_FULL when it holds all the requests that it takes."""
@@ -329,7 +342,13 @@ class Served:
                 metrics.speed.labels(name).observe((made - 1) / spent_s)
 
 
-def cancelling(calls: Sequence[Served]) -> Callable[[str], None]:
+class Cancellable(Protocol):
+    """What can be given up: a call, or those who are asked about it."""
+
+    def cancel(self, reason: str) -> None: ...
+
+
+def cancelling(calls: Sequence[Cancellable]) -> Callable[[str], None]:
     """What cancels all of these calls."""
 
     def cancel(reason: str) -> None:

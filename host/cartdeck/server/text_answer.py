@@ -24,11 +24,18 @@ class TextParts:
     tokens: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     finish_reason: str | None = None
+    refusal: str | None = None
+    """What is said in its place, where it was withheld."""
+
+    def withhold(self, reason: str, refusal: str) -> None:
+        """Nothing of it goes out; it ends for that reason."""
+        self.text, self.tokens, self.calls = [], [], []
+        self.finish_reason, self.refusal = reason, refusal
 
     def take(self) -> "TextParts":
         """What came since the last time; the finish reason stays here."""
-        parts = TextParts(self.text, self.tokens, self.calls, self.finish_reason)
-        self.text, self.tokens, self.calls = [], [], []
+        parts = TextParts(self.text, self.tokens, self.calls, self.finish_reason, self.refusal)
+        self.text, self.tokens, self.calls, self.refusal = [], [], [], None
         return parts
 
 
@@ -153,13 +160,16 @@ def usage_of(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _origin(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`system_fingerprint`, which changes with whatever computes, the seed that was used, and which model stood in."""
+    """`system_fingerprint`, which changes with whatever computes, the seed that was used, and which model stood in;
+    what guards said."""
     first = as_record(provenances[0] if provenances else None)
     cartridge, engine = as_record(first.get("cartridge")), as_record(first.get("engine"))
     words = [cartridge.get("name"), cartridge.get("version"), engine.get("library"), engine.get("version")]
     own = "-".join(str(word) for word in words if word) or None
     said = {"system_fingerprint": first.get("fingerprint") or own}
-    return said | {key: first[key] for key in ("seed", "stood_in") if first.get(key) is not None}
+    said |= {key: first[key] for key in ("seed", "stood_in") if first.get(key) is not None}
+    guards = [one for provenance in provenances for one in provenance.get("guards", ())]
+    return said | ({"guards": guards} if guards else {})
 
 
 def finish_reason(part: TextParts, *, has_calls: bool) -> str:

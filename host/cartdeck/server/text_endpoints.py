@@ -14,6 +14,8 @@ from cartdeck.server.chat_answer import ChatChunks, chat_choices
 from cartdeck.server.completion_answer import CompletionChunks, completion_choices
 from cartdeck.server.directory import Kind
 from cartdeck.server.event_stream import DONE, EventStream
+from cartdeck.server.guard_question import USER, Turn, turns_of
+from cartdeck.server.guarding import Guarded, while_waiting
 from cartdeck.server.json_response import json_response
 from cartdeck.server.refusal import named_as
 from cartdeck.server.service import Served, Service, cancelling, collect_all
@@ -33,27 +35,37 @@ class TextEndpoints:
         names = {**FIELD_NAMES, "max-tokens": asked.tokens_field}
         arguments = asked.arguments(most_images=limits.images)
         served = self._service.call(Kind.CHAT, asked.model, arguments, form=asked, needs=asked.needs())
+        guarded = Guarded(self._service, served.guards, [turns_of(asked.messages)] if served.guards else [])
         if asked.stream:
-            pieces = self._chat_pieces(served, asked, names)
-            return EventStream(pieces, cancel=served.cancel, comment_s=self._service.options.comment_s)
+            pieces = self._chat_pieces(served, asked, guarded, names)
+            cancel = cancelling([guarded, served])
+            return EventStream(pieces, cancel=cancel, comment_s=self._service.options.comment_s)
+        await guarded.before_all(request, "messages")
         with named_as(names):
             [result] = await collect_all([served], request)
         texts = Texts(asked.texts)
         texts.add_result(result)
         texts.finish(result.provenance)
+        await guarded.after_all(request, texts, result.provenance)
         choices = chat_choices(texts, with_logprobs=bool(asked.logprobs))
         return json_response(Envelope("chatcmpl", "chat.completion", asked.model).whole(choices, [result.provenance]))
 
-    async def _chat_pieces(self, served: Served, asked: ChatRequest, names: Mapping[str, str]) -> AsyncGenerator[bytes]:
+    async def _chat_pieces(
+        self, served: Served, asked: ChatRequest, guarded: Guarded, names: Mapping[str, str]
+    ) -> AsyncGenerator[bytes]:
         texts = Texts(asked.texts)
         envelope = Envelope("chatcmpl", "chat.completion.chunk", asked.model)
         writer = ChunkWriter(envelope, with_usage=asked.with_usage)
         chunks = ChatChunks(writer, texts)
+        async for waiting in self._before(guarded, "messages"):
+            yield waiting
         with named_as(names):
             async with aclosing(served.batches()) as batches:
                 async for events in batches:
-                    yield chunks.news() if texts.add_events(events) else b""
+                    yield chunks.news() if guarded.lets_out(texts.add_events(events), texts) else b""
         provenance = served.provenance
+        async for waiting in self._after(guarded, texts, provenance):
+            yield waiting
         yield chunks.end(provenance) + writer.last([provenance]) + DONE
 
     async def complete(self, request: Request) -> Any:
@@ -63,9 +75,13 @@ class TextEndpoints:
         calls = [
             self._service.call(Kind.COMPLETION, asked.model, asked.arguments(prompt), form=asked) for prompt in prompts
         ]
+        guards = calls[0].guards
+        guarded = Guarded(self._service, guards, [[Turn(USER, prompt)] for prompt in prompts] if guards else [])
         if asked.stream:
-            pieces = self._completion_pieces(asked, prompts, calls)
-            return EventStream(pieces, cancel=cancelling(calls), comment_s=self._service.options.comment_s)
+            pieces = self._completion_pieces(asked, prompts, calls, guarded)
+            cancel = cancelling([guarded, *calls])
+            return EventStream(pieces, cancel=cancel, comment_s=self._service.options.comment_s)
+        await guarded.before_all(request, "prompt")
         with named_as(FIELD_NAMES):
             results = await collect_all(calls, request)
         choices: list[dict[str, Any]] = []
@@ -73,6 +89,7 @@ class TextEndpoints:
             texts = Texts(asked.texts)
             texts.add_result(result)
             texts.finish(result.provenance)
+            await guarded.after_all(request, texts, result.provenance, index)
             choices += completion_choices(
                 texts,
                 first_index=index * asked.texts,
@@ -83,9 +100,11 @@ class TextEndpoints:
         return json_response(envelope.whole(choices, [one.provenance for one in results]))
 
     async def _completion_pieces(
-        self, asked: CompletionRequest, prompts: list[str], calls: list[Served]
+        self, asked: CompletionRequest, prompts: list[str], calls: list[Served], guarded: Guarded
     ) -> AsyncGenerator[bytes]:
         writer = ChunkWriter(Envelope("cmpl", "text_completion", asked.model), with_usage=asked.with_usage)
+        async for waiting in self._before(guarded, "prompt"):
+            yield waiting
         with named_as(FIELD_NAMES):
             for index, (prompt, served) in enumerate(zip(prompts, calls, strict=True)):
                 texts = Texts(asked.texts)
@@ -94,6 +113,27 @@ class TextEndpoints:
                 )
                 async with aclosing(served.batches()) as batches:
                     async for events in batches:
-                        yield chunks.news() if texts.add_events(events) else b""
-                yield chunks.end(served.provenance)
+                        yield chunks.news() if guarded.lets_out(texts.add_events(events), texts, index) else b""
+                provenance = served.provenance
+                async for waiting in self._after(guarded, texts, provenance, index):
+                    yield waiting
+                yield chunks.end(provenance)
         yield writer.last([one.provenance for one in calls]) + DONE
+
+    async def _before(self, guarded: Guarded, param: str) -> AsyncGenerator[bytes]:
+        """Nothing, now and then, until the guards have said that the request may be answered."""
+        if guarded.is_before:
+            async with aclosing(while_waiting(guarded.before(param), self._service.options.comment_s)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def _after(
+        self, guarded: Guarded, texts: Texts, provenance: dict[str, Any], index: int = 0
+    ) -> AsyncGenerator[bytes]:
+        """Nothing, now and then, until the guards have judged the answers to one prompt."""
+        if guarded.has_guards:
+            texts.finish(provenance)
+            work = guarded.after(texts, provenance, index)
+            async with aclosing(while_waiting(work, self._service.options.comment_s)) as pieces:
+                async for piece in pieces:
+                    yield piece

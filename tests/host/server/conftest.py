@@ -35,22 +35,24 @@ term_s = 0.5
 """
 
 
-def declare_actor(place: Path) -> dict[str, str]:
-    """Puts the double where a server finds it; the environment for that server."""
-    source, package = DATA / "actor", place / "packages" / "actor"
-    package.mkdir(parents=True)
-    manifest = build_manifest((source / "manifest.toml").read_text("utf-8"), lambda alias: None)
-    (package / "manifest.json").write_bytes(manifest.to_json())
-    (package / "__init__.py").write_bytes((source / "__init__.py").read_bytes())
-    folder = place / "cartridges" / "actor"
-    folder.mkdir(parents=True)
-    command = f'["{sys.executable}", "-P", "-m", "cartdeck_sdk", "actor"]'
-    (folder / "cartridge.toml").write_text(f'command = {command}\nmanifest = "{package / "manifest.json"}"\n', "utf-8")
+def declare_actor(place: Path, *others: str) -> dict[str, str]:
+    """Puts the double, and others by their names, where a server finds them; the environment for that server."""
+    for name in ("actor", *others):
+        source, package = DATA / name, place / "packages" / name
+        package.mkdir(parents=True)
+        manifest = build_manifest((source / "manifest.toml").read_text("utf-8"), lambda alias: None)
+        (package / "manifest.json").write_bytes(manifest.to_json())
+        (package / "__init__.py").write_bytes((source / "__init__.py").read_bytes())
+        folder = place / "cartridges" / name
+        folder.mkdir(parents=True)
+        command = f'["{sys.executable}", "-P", "-m", "cartdeck_sdk", "{name}"]'
+        declaration = f'command = {command}\nmanifest = "{package / "manifest.json"}"\n'
+        (folder / "cartridge.toml").write_text(declaration, "utf-8")
     (place / "config.toml").write_text(CONFIG.format(folder=place / "cartridges"), "utf-8")
     known = os.environ.get("PYTHONPATH", "")
     return {
         "CARTDECK_CONFIG": str(place / "config.toml"),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(package.parent), known])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(place / "packages"), known])),
     }
 
 
@@ -160,6 +162,17 @@ def serving(environment: dict[str, str], *options: str) -> Iterator[Server]:
 def start(actor_environment: dict[str, str]) -> Callable[..., Any]:
     """Starts a server with options of its own: `with start("--grace", "1") as server`."""
     return lambda *options, **more: serving({**actor_environment, **more}, *options)
+
+
+@pytest.fixture(scope="session")
+def warden_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return declare_actor(tmp_path_factory.mktemp("warden"), "warden")
+
+
+@pytest.fixture(scope="session")
+def start_guarded(warden_environment: dict[str, str]) -> Callable[..., Any]:
+    """As `start`, where there are guards too."""
+    return lambda *options, **more: serving({**warden_environment, **more}, *options)
 
 
 @pytest.fixture(scope="module")
