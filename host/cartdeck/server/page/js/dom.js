@@ -38,8 +38,8 @@ export function setAttribute(node, name, value) {
 }
 
 /**
- * Children of a node, one for each key, in the order given. `make(key)` gives {node, update(item)}; a node stays the
- * same for as long as its key is there, so that focus and selection stay too.
+ * Children of a node, one for each key, in the order given. `make(key)` gives {node, update(item)}, and may give
+ * `onGone()`; a node stays the same for as long as its key is there, so that focus and selection stay too.
  */
 export class KeyedList {
   #parts = new Map();
@@ -69,7 +69,9 @@ export class KeyedList {
       else this.parent.insertBefore(part.node, before);
     }
     for (const key of gone) {
-      this.#parts.get(key).node.remove();
+      const part = this.#parts.get(key);
+      part.node.remove();
+      part.onGone?.();
       this.#parts.delete(key);
     }
   }

@@ -1,5 +1,11 @@
 // Owns which view is shown: that of the address behind the #. It does not know what views show.
 
+/** To the beginning of the view that is shown. */
+export function focusTitle() {
+  document.querySelector("main > section:not([hidden]) h1").focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+}
+
 /** `views` by name: {show(), hide()}. Shows the one of the address now, and whenever it changes. */
 export function startRouter(views) {
   const names = Object.keys(views);
@@ -8,7 +14,10 @@ export function startRouter(views) {
   function go(isFirst) {
     const wanted = location.hash.replace(/^#\//, "");
     const name = names.includes(wanted) ? wanted : names[0];
-    if (name === shown) return;
+    if (name === shown) {
+      focusTitle();
+      return;
+    }
     if (shown !== null) {
       document.getElementById(`view-${shown}`).hidden = true;
       views[shown].hide?.();
@@ -23,10 +32,7 @@ export function startRouter(views) {
       else link.removeAttribute("aria-current");
     }
     views[name].show?.();
-    if (!isFirst) {
-      title.focus({ preventScroll: true });
-      window.scrollTo(0, 0);
-    }
+    if (!isFirst) focusTitle();
   }
 
   window.addEventListener("hashchange", () => go(false));

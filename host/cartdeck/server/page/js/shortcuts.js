@@ -1,6 +1,7 @@
 // Owns the keys of the whole page. Single keys do nothing while something is written, and can be turned off: speech input
 // would press them (WCAG 2.1.4).
 
+import { focusTitle } from "./router.js";
 import { keep, kept } from "./theme.js";
 
 const WRITING = "input, textarea, select, [contenteditable]";
@@ -16,13 +17,18 @@ export function startShortcuts(views, nextTheme) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
     if (!toggle.checked || isWriting(event.target)) return;
     const number = Number(event.key);
-    if (number >= 1 && number <= views.length) location.hash = `#/${views[number - 1]}`;
+    if (number >= 1 && number <= views.length) goTo(`#/${views[number - 1]}`);
     else if (event.key === "?") dialog.showModal();
     else if (event.key === "t") nextTheme();
     else if (event.key === "/") document.querySelector("main > section:not([hidden]) input[type=search]")?.focus();
     else return;
     event.preventDefault();
   });
+}
+
+function goTo(hash) {
+  if (location.hash === hash) focusTitle();
+  else location.hash = hash;
 }
 
 function isWriting(target) {

@@ -24,7 +24,9 @@ export function cartridgeCard(name) {
   const rows = new KeyedList(body, () => sessionRow());
   return {
     node,
-    update: ({ cartridge, sessions }) => {
+    onGone: log.close,
+    update: ({ cartridge, sessions, isLeftOut }) => {
+      setAttribute(node, "hidden", isLeftOut);
       const running = sessions.filter(([, one]) => one.pid !== null).length;
       setText(version, cartridge.version);
       setText(badge, cartridge.is_available ? (running ? `${running} running` : "idle") : "not available");

@@ -26,11 +26,12 @@ export function cartridgesView(section) {
     tiles.update();
     const words = filter.value.trim().toLowerCase();
     const sessions = sessionsByCartridge(words);
-    const shown = [...live.cartridges].filter(([name]) => !words || name.toLowerCase().includes(words) || sessions.has(name));
-    shown.sort(([one], [other]) => one.localeCompare(other));
-    list.render(shown.map(([name, cartridge]) => [name, { cartridge, sessions: sessions.get(name) ?? [] }]));
+    const all = [...live.cartridges].sort(([one], [other]) => one.localeCompare(other));
+    const isShownName = (name) => !words || name.toLowerCase().includes(words) || sessions.has(name);
+    list.render(all.map(([name, cartridge]) => [name, { cartridge, sessions: sessions.get(name) ?? [], isLeftOut: !isShownName(name) }]));
     const sum = [...sessions.values()].reduce((total, one) => total + one.length, 0);
-    setText(found, words ? `${count(sum, "session")} in ${count(shown.length, "cartridge")}` : "");
+    const shown = all.filter(([name]) => isShownName(name)).length;
+    setText(found, words ? `${count(sum, "session")} in ${count(shown, "cartridge")}` : "");
     setAttribute(empty, "hidden", live.cartridges.size > 0);
   };
   const renderSoon = oncePerFrame(render);

@@ -71,7 +71,10 @@ export function logPanel(cartridge) {
     for (const line of lines.children) line.hidden = isLeftOut(line, words);
     showStatus();
   });
-  return { button, node };
+  const close = () => {
+    if (openPanel === panel) button.click();
+  };
+  return { button, node, close };
 }
 
 function lineNode([, atS, source, level, text], words) {
