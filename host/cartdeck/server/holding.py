@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -95,10 +95,19 @@ class Holding:
         return task
 
     def _is_there(self, one: Scaled) -> bool:
+        engine = self._service.engine
         try:
-            return self._service.engine.is_loaded(one.model.cap(one.kind), one.model.arguments_with({}))
+            return any(engine.is_loaded(way.cap(one.kind), way.arguments_with({})) for way in self._ways(one))
         except CartdeckError:
             return False
+
+    def _ways(self, one: Scaled) -> list[ServedModel]:
+        """The model in each profile that fits, best first. One that stands in for it is another model: it does not make
+        this one be in memory. Raises UNSUPPORTED."""
+        if one.is_guard:
+            return [one.model]
+        found = self._service.directory.find(one.model.name, one.kind)
+        return [found, *(other for other in found.stand_ins if other.name == found.name)]
 
     async def _load(self, one: Scaled, hold: _Hold, window: Standing | None) -> None:
         model, began_s = one.model, time.monotonic()
@@ -136,7 +145,9 @@ class Holding:
         elif one.is_guard:
             await service.call_model(model, kind, LEAST[kind], priority=priority).collect()
         else:
-            await service.call(kind, model.name, LEAST[kind], priority=priority).collect()
+            first, *others = self._ways(one)
+            alone = replace(first, stand_ins=tuple(others))
+            await service.call_model(alone, kind, LEAST[kind], priority=priority).collect()
 
     def _late_text(self, one: Scaled, window: Standing | None, spent_s: float) -> str:
         """What is said of one that was to be ready when its window opened, and was not."""

@@ -149,6 +149,21 @@ def test_one_that_is_kept_is_loaded_before_anybody_asks(catalog: Any) -> None:
     assert sessions(catalog, "act:tokens=5")
 
 
+def test_one_that_is_kept_is_not_told_as_loaded_when_another_stands_in(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "catalog.toml"
+    held = 'source = "act:fail=OUT_OF_MEMORY,tokens=8"\nfallback = ["quick"]\nscaling = { mode = "kept" }'
+    path.write_text(f'[models.held]\n{held}\n[models.quick]\nsource = "act:tokens=1"\n')
+    with start("--catalog", str(path), "--grace", "0.2") as server:
+        server.wait_for(lambda: server.get("/v1/models/held")["state"] == "failed")
+        assert server.get("/v1/models/quick")["state"] == "unused"
+        assert ask(server, "held")[1]["stood_in"] == {"for": "held", "model": "quick"}
+        _, log = server.end()
+    told = [one for one in map(json.loads, log.splitlines()) if one["event"] == "model"]
+    assert [(one["name"], one["what"]) for one in told] == [("held", "failed")]
+
+
 def test_one_that_is_idle_is_unloaded(catalog: Any) -> None:
     assert ask(catalog, "brief")[0] == 200
     catalog.wait_for(lambda: not any(one["pid"] for one in sessions(catalog, "act:tokens=6")))
