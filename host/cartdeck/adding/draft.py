@@ -4,48 +4,16 @@ It is pure: what the model's files and its engine say is handed in. It does not 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePath
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cartdeck.adding.candidate import Answer, Candidate
 from cartdeck.adding.repository import Repository
+from cartdeck.catalog.origin import Found
 from cartdeck.size import size_text
 from cartdeck_protocol.errors import Code, failure
 
 _POOLED: Final = ("mean", "cls", "last")
 _LONGEST_DESCRIPTION: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What download-model gave: the commit, and each file by its path in the repository."""
-
-    commit: str
-    files: Mapping[str, Mapping[str, Any]]
-    path: str
-    resumed_bytes: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file["size_bytes"] for file in self.files.values())
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """The table of the catalog that pins it."""
-        return {"revision": self.commit, "files": {path: dict(file) for path, file in self.files.items()}}
-
-
-def fetched_of(details: Mapping[str, Any], commit: str) -> Fetched:
-    """The record of download-model, with paths as the repository has them. Raises HASH_MISMATCH for a file without a
-    hash: what cannot be told from another file cannot be pinned."""
-    files: dict[str, dict[str, Any]] = {}
-    for one in cast("Sequence[Mapping[str, Any]]", details["files"]):
-        path = _inside(str(one["path"]), commit)
-        if not one["sha256"]:
-            raise failure(Code.HASH_MISMATCH, f"{path} came without a hash, so its origin cannot be pinned")
-        files[path] = {"size_bytes": int(one["size_bytes"]), "sha256": str(one["sha256"])}
-    return Fetched(commit, files, str(details["path"]), int(details.get("resumed_bytes") or 0))
 
 
 def capabilities_of(candidate: Candidate, info: Mapping[str, Any], answer: Answer | None) -> list[str]:
@@ -87,15 +55,15 @@ def _of_texts(info: Mapping[str, Any], *, has_eyes: bool) -> list[str]:
 
 
 def entry_table(
-    repository: Repository, candidate: Candidate, fetched: Fetched, *, info: Mapping[str, Any], capabilities: list[str]
+    repository: Repository, candidate: Candidate, found: Found, *, info: Mapping[str, Any], capabilities: list[str]
 ) -> dict[str, Any]:
     """The table of the catalog's entry. Its source names the commit, so that nothing changes by itself."""
     return {
-        "description": _description(repository, candidate, fetched, info),
-        "source": pinned(repository, candidate, fetched.commit).spec,
+        "description": _description(repository, candidate, found, info),
+        "source": pinned(repository, candidate, found.revision).spec,
         "backend": candidate.backend,
         "capabilities": capabilities,
-        "origin": fetched.origin,
+        "origin": found.table(),
     }
 
 
@@ -104,19 +72,18 @@ def pinned(repository: Repository, candidate: Candidate, commit: str) -> Reposit
     return Repository(repository.name, commit, candidate.path)
 
 
-def _description(repository: Repository, candidate: Candidate, fetched: Fetched, info: Mapping[str, Any]) -> str:
+def bytes_of(found: Found) -> int:
+    """What its files take together."""
+    return sum(size for size, _ in found.files.values())
+
+
+def _description(repository: Repository, candidate: Candidate, found: Found, info: Mapping[str, Any]) -> str:
     name = info.get("name") if candidate.format == "gguf" else None
     words = [
         str(info.get("architecture") or ""),
         candidate.quantization or "",
-        size_text(fetched.size_bytes),
+        size_text(bytes_of(found)),
         f"from {repository.name}",
     ]
     text = f"{name or repository.short_name}: {', '.join(word for word in words if word)}."
     return " ".join(text.split())[:_LONGEST_DESCRIPTION]
-
-
-def _inside(path: str, commit: str) -> str:
-    """The path in the repository of a file that lies in a snapshot of it."""
-    parts = PurePath(path).parts
-    return "/".join(parts[parts.index(commit) + 1 :]) if commit in parts else parts[-1]

@@ -7,12 +7,16 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+import anyio.to_thread
+
 from cartdeck.adding.candidate import Answer, Candidate
-from cartdeck.adding.draft import Fetched, capabilities_of, fetched_of, pinned
+from cartdeck.adding.draft import bytes_of, capabilities_of, pinned
 from cartdeck.adding.job import Job
 from cartdeck.adding.repository import Repository
 from cartdeck.adding.step import Step
 from cartdeck.adding.survey import Chosen, ask_engine
+from cartdeck.catalog.file_mark import FileMarks
+from cartdeck.catalog.origin import Found, found_of
 from cartdeck.size import size_text
 from cartdeck_protocol.errors import Code, failure
 
@@ -28,23 +32,26 @@ class Read:
     capabilities: list[str]
 
 
-async def download(job: Job, repository: Repository, candidate: Candidate, *, commit: str) -> Fetched:
+async def download(job: Job, repository: Repository, candidate: Candidate, *, commit: str) -> Found:
     """The step `download`: the candidate at that commit, every file checked by its hash. Goes on where an earlier
     transfer broke off. Raises what download-model raises."""
     async with job.step(Step.DOWNLOAD):
-        spec = pinned(repository, candidate, commit).spec
-        result = await job.ask(DOWNLOAD, {"model": spec})
-        fetched = fetched_of(json.loads(result.output("details")), commit)
-        count = f"{len(fetched.files)} file" + ("" if len(fetched.files) == 1 else "s")
-        resumed = f", {size_text(fetched.resumed_bytes)} of it from before" if fetched.resumed_bytes else ""
+        result = await job.ask(DOWNLOAD, {"model": pinned(repository, candidate, commit).spec})
+        details: Any = json.loads(result.output("details"))
+        found = await anyio.to_thread.run_sync(lambda: found_of(details, FileMarks()))
+        if found is None:
+            raise failure(Code.UNSUPPORTED, f"{repository.name} came from {details['source']}, and not from a hub")
+        resumed_bytes = int(details.get("resumed_bytes") or 0)
+        count = f"{len(found.files)} file" + ("" if len(found.files) == 1 else "s")
+        resumed = f", {size_text(resumed_bytes)} of it from before" if resumed_bytes else ""
         job.say(
-            f"{count}, {size_text(fetched.size_bytes)}{resumed}, hashes right",
-            path=fetched.path,
-            size_bytes=fetched.size_bytes,
-            resumed_bytes=fetched.resumed_bytes,
-            origin=fetched.origin,
+            f"{count}, {size_text(bytes_of(found))}{resumed}, hashes right",
+            path=details["path"],
+            size_bytes=bytes_of(found),
+            resumed_bytes=resumed_bytes,
+            origin=found.table(),
         )
-    return fetched
+    return found
 
 
 async def read_header(job: Job, repository: Repository, chosen: Chosen, *, commit: str) -> Read:

@@ -3,6 +3,7 @@
 It does not know who asked for it, nor how it is shown.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from cartdeck.adding.add import try_out
-from cartdeck.adding.draft import Fetched, pinned
+from cartdeck.adding.draft import pinned
 from cartdeck.adding.history import History
 from cartdeck.adding.job import Job
 from cartdeck.adding.obtaining import DOWNLOAD, download, read_header
@@ -20,6 +21,7 @@ from cartdeck.adding.step import Step
 from cartdeck.adding.survey import Survey, plan, survey
 from cartdeck.adding.trial import Trial, trial_of
 from cartdeck.catalog.catalog import Named
+from cartdeck.catalog.origin import Found
 from cartdeck.engine import Engine
 from cartdeck_protocol.errors import Code, failure
 
@@ -67,7 +69,7 @@ def update_job(engine: Engine, catalog: Path, request: UpdateRequest) -> Job:
             text = f"{follows} is at {found.commit[:_SHOWN]} by now, with the same weights"
             return {**result, "is_newer": False, "text": f"{named.name} stays as it is: {text}"}
         await read_header(job, repository, chosen, commit=found.commit)
-        values = {"source": source, "origin": fetched.origin}
+        values = {"source": source, "origin": fetched.table()}
         kept = None if follows == MAIN else follows
         await try_out(job, await _draft(job, catalog, named, values))
         async with job.step(Step.CATALOG):
@@ -87,7 +89,7 @@ def rollback_job(engine: Engine, catalog: Path, name: str) -> Job:
 
     async def work(job: Job) -> dict[str, Any]:
         async with job.step(Step.DOWNLOAD):
-            result = await job.ask(DOWNLOAD, {"model": str(earlier["source"])})
+            result = await job.ask(DOWNLOAD, {"model": _pinned_source(earlier)})
             job.say(f"{earlier['source']} is here", path=result.text)
         async with job.step(Step.CATALOG):
             job.finalize()
@@ -108,19 +110,28 @@ async def _draft(job: Job, catalog: Path, named: Named, values: dict[str, Any]) 
     return trial
 
 
+def _pinned_source(weights: Mapping[str, Any]) -> str:
+    """The source, at the commit that its origin says."""
+    source, origin = str(weights["source"]), weights.get("origin")
+    here = repository_of(source)
+    if here is None or here.is_pinned or not origin:
+        return source
+    return Repository(here.name, str(origin["revision"]), here.file).spec
+
+
 def _commit_of(named: Named, here: Repository) -> str | None:
     if here.is_pinned:
         return here.revision
     return None if named.entry.origin is None else named.entry.origin.revision
 
 
-def _are_same(named: Named, fetched: Fetched) -> bool:
+def _are_same(named: Named, fetched: Found) -> bool:
     """Whether every file is the one that the entry pins."""
     origin = named.entry.origin
     if origin is None or not origin.files:
         return False
     return {path: file.sha256 for path, file in origin.files.items()} == {
-        path: file["sha256"] for path, file in fetched.files.items()
+        path: sha256 for path, (_, sha256) in fetched.files.items()
     }
 
 

@@ -1,16 +1,15 @@
-"""What a catalog's entry says of a model: what it is for, its name, and what pins it."""
+"""What a catalog's entry says of a model: what it is for, and its name."""
 
 from typing import Any
 
 import pytest
 
 from cartdeck.adding.candidate import Answer
-from cartdeck.adding.draft import capabilities_of, fetched_of
+from cartdeck.adding.draft import capabilities_of
 from cartdeck.adding.repository import Repository, parse_repository, repository_of
 from cartdeck_protocol.errors import CartdeckError, Code
 
 COMMIT = "0123456789" * 4
-SHA256 = "ab" * 32
 
 
 class Named:
@@ -54,20 +53,6 @@ def test_what_is_for_nothing_that_is_served_is_refused(info: Any, made_for: Any,
     with pytest.raises(CartdeckError, match=words) as caught:
         for_what(info, made_for)
     assert caught.value.code is Code.UNSUPPORTED
-
-
-def test_an_origin_has_each_file_as_the_repository_names_it() -> None:
-    root = f"/c/hub/models--o--n/snapshots/{COMMIT}"
-    files = [
-        {"path": f"{root}/{path}", "size_bytes": 3, "sha256": SHA256} for path in ("model.safetensors", "1_P/c.json")
-    ]
-    fetched = fetched_of({"path": root, "files": files, "resumed_bytes": 2}, COMMIT)
-    pinned = {"size_bytes": 3, "sha256": SHA256}
-    assert fetched.origin == {"revision": COMMIT, "files": {"model.safetensors": pinned, "1_P/c.json": pinned}}
-    assert (fetched.size_bytes, fetched.resumed_bytes) == (6, 2)
-    with pytest.raises(CartdeckError) as caught:
-        fetched_of({"path": root, "files": [{"path": f"{root}/x", "size_bytes": 1, "sha256": None}]}, COMMIT)
-    assert caught.value.code is Code.HASH_MISMATCH
 
 
 @pytest.mark.parametrize(
