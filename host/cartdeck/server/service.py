@@ -25,6 +25,7 @@ from cartdeck.server.directory import Kind, ModelDirectory, ServedGuard, ServedM
 from cartdeck.server.external.asking import asked_of
 from cartdeck.server.external.call import ExternalCall
 from cartdeck.server.external.servers import Servers
+from cartdeck.server.external.watch import WatchedExternal
 from cartdeck.server.fields import as_record
 from cartdeck.server.guard_verdict import Verdict, VerdictTally
 from cartdeck.server.journal import Journal
@@ -141,13 +142,15 @@ class Way:
     kind: Kind | None = None
     form: BaseModel | None = None
 
-    def elsewhere(self, servers: Servers, *, is_stream: bool, timeout_s: float | None) -> ExternalCall | None:
+    def elsewhere(self, service: Service, *, is_stream: bool, timeout_s: float | None) -> ExternalCall | None:
         """The call, where another server answers for the model."""
         model = self.model
         if model is None or model.place is None or self.kind is None:
             return None
         asked = asked_of(self.kind, model, self.form, self.arguments, is_stream=is_stream)
-        return ExternalCall(servers, model.place, asked, timeout_s=timeout_s)
+        return WatchedExternal(
+            service.servers, model.place, asked, timeout_s=timeout_s, journal=service.journal, model=model.name
+        )
 
 
 class Served:
@@ -188,7 +191,7 @@ class Served:
 
     def _open(self, keep_bytes: int) -> Call | ExternalCall:
         way = self._way
-        elsewhere = way.elsewhere(self._service.servers, is_stream=not keep_bytes, timeout_s=self._timeout_s)
+        elsewhere = way.elsewhere(self._service, is_stream=not keep_bytes, timeout_s=self._timeout_s)
         if elsewhere is not None:
             self._call = elsewhere
             return elsewhere

@@ -1,5 +1,6 @@
 """Models that another OpenAI-compatible server answers for: one more of ours, and a double that does as it likes."""
 
+import http.client
 import json
 import socket
 import threading
@@ -172,6 +173,21 @@ def test_an_answer_and_a_stream_come_from_the_other_server(front: Any, create: A
     assert "chat" in listed["far"]["kinds"]
     metrics = front.ask("GET", "/metrics")[2].decode()
     assert 'cartdeck_tokens_total{kind="completion",model="far"} 10' in metrics
+
+
+def test_its_calls_are_told_with_their_stages_too(front: Any) -> None:
+    ask(front, "s500")
+    connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=30)
+    connection.request("GET", "/events")
+    response = connection.getresponse()
+    while response.readline() != b"event: calls\n":
+        pass
+    calls = json.loads(response.readline().removeprefix(b"data: "))
+    connection.close()
+    done = next(one for one in calls if one["state"] == "done")
+    assert [stage for stage, _ in done["spans"]] == ["queue", "first", "tokens"]
+    assert done["usage"]["completion_tokens"] > 0
+    assert calls[-1]["state"] == "failed"
 
 
 def test_defaults_and_limits_of_the_catalog_hold_there(front: Any, odd: Any) -> None:
