@@ -76,6 +76,14 @@ def test_a_load_is_shown_with_its_phases_and_a_failed_one_with_its_remedy(opened
     assert "HASH_MISMATCH" in broken.inner_text()
 
 
+def test_a_model_is_added_where_there_is_a_catalog_and_else_one_is_told_how(opened: Any, server: Any) -> None:
+    page = opened(f"{server.url}/#/models")
+    page.click("text=Add a model from a hub")
+    page.fill("#add-repository", "owner/name")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#view-models .problem:has-text('--catalog FILE')")
+
+
 def test_models_on_this_machine_are_listed_or_there_are_none(opened: Any, server: Any) -> None:
     page = opened(f"{server.url}/#/models")
     listed, none = page.locator("[aria-label='Models on this machine']"), page.locator("text=Nothing was fetched yet")

@@ -4,6 +4,7 @@ import { KeyedList, element, oncePerFrame, setAttribute, setText } from "../dom.
 import { bytes, shortName } from "../format.js";
 import { live } from "../live.js";
 import { problemText } from "../problem.js";
+import { addModel } from "./add_model.js";
 import { cachedModels } from "./cached_models.js";
 import { phaseBar, stageOf } from "./phase_bar.js";
 
@@ -14,7 +15,7 @@ export function modelsView(section) {
   section.append(
     element("h2", { text: "Served" }),
     element("p", { class: "lead", text: "What clients can ask for by name. A model is loaded by its first request." }),
-    served, empty, cached.node);
+    served, empty, addModel(), cached.node);
 
   let isShown = false;
   const list = new KeyedList(served, (name) => servedModel(name));
