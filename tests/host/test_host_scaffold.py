@@ -55,6 +55,7 @@ def test_what_is_written_in_node_is_whole(tmp_path: Path, cap: str | None) -> No
     manifest = (folder / "manifest.json").read_bytes()
     assert generate(str(folder)) == manifest
     read_cartridge_file(folder / "cartridge.toml", (folder / "cartridge.toml").read_bytes())
+    assert sum(len(path.read_text("utf-8").splitlines()) for path in folder.glob("*.mjs")) < 300
 
 
 def test_a_cap_is_called_by_the_first_tag_that_stands_for_itself() -> None:
