@@ -7,6 +7,7 @@ client went away.
 
 import hmac
 import ipaddress
+import re
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -25,6 +26,7 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/"})
 """For whoever watches the server, and the page: they say nothing but whether it works, and ask for no key."""
 OPEN_FOLDER: Final = "/page/"
 """The page's files."""
+_HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]@/?#\s]*))(?::[0-9]*)?")
 AccessLog = Callable[[dict[str, Any]], None]
 
 
@@ -102,7 +104,10 @@ def check_page(headers: Headers, options: ServerOptions) -> None:
 
 
 def _is_local_name(host: str, further: tuple[str, ...]) -> bool:
-    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found["name"] or found["v6"] or ""
     if not name or name.lower() in ("localhost", *further) or name.lower().endswith(".localhost"):
         return True
     try:

@@ -15,6 +15,7 @@ import uvicorn
 
 from cartdeck.engine import Engine
 from cartdeck.server.app import make_app
+from cartdeck.server.connection import connections
 from cartdeck.server.directory import ModelDirectory
 from cartdeck.server.gate import AccessLog
 from cartdeck.server.options import ServerOptions
@@ -79,6 +80,7 @@ class HttpServer:
             make_app(self.service, log=log),
             loop="none",
             lifespan="off",
+            http=connections(options.limits),
             ws="none",
             log_config=None,
             access_log=False,

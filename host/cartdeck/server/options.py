@@ -29,6 +29,10 @@ class RequestLimits:
     """Images of one dialogue."""
     audio_s: float = 4 * 3600.0
     """Seconds of a recording."""
+    head_bytes: int = 64 * KIB
+    """Of a request's line and headers, as far as they do not come at once: 431."""
+    head_s: float = 60.0
+    """From a connection, or the first byte of a further request, until the head is there: 408."""
     body_s: float = 60.0
     """How long a body may pause on its way: 408."""
     call_s: float | None = None

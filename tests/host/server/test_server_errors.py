@@ -1,5 +1,8 @@
 """Requests that are wrong, and calls that fail: each has a status, and an error object that names what is wrong."""
 
+import asyncio
+import contextlib
+import gc
 import json
 import socket
 import time
@@ -73,6 +76,53 @@ def test_a_body_in_chunks_is_bounded_too(server: Any) -> None:
             connection.sendall(piece)
         connection.sendall(b"0\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_a_head_without_end_is_refused(server: Any) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ")
+        heard = b""
+        with contextlib.suppress(OSError):  # it is closed before all has come, or reset while some was not read
+            for _ in range(100):
+                connection.sendall(b"a" * 65536)
+        with contextlib.suppress(OSError):
+            heard = connection.recv(100)
+        assert not heard or heard.startswith(b"HTTP/1.1 431")
+    assert server.ask("GET", "/healthz")[0] == 200
+
+
+def test_a_head_that_does_not_come_is_not_waited_for() -> None:
+    from cartdeck.engine import Engine
+    from cartdeck.server.directory import SpecDirectory
+    from cartdeck.server.listening import HttpServer, listen
+    from cartdeck.server.options import RequestLimits, ServerOptions
+
+    async def work() -> tuple[bytes, bytes, bytes]:
+        options = ServerOptions(port=0, grace_s=0.1, limits=RequestLimits(head_s=0.3))
+        listener = listen(options)
+        async with Engine() as engine:
+            server = HttpServer(engine, SpecDirectory(engine.router), options)
+            ready = asyncio.Event()
+            running = asyncio.create_task(server.run(listener, on_ready=ready.set))
+            await ready.wait()
+            port = listener.getsockname()[1]
+            said: list[bytes] = []
+            for begun in (b"GET / HTT", b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(begun)
+                said.append(await asyncio.wait_for(reader.read(), 20))
+                writer.close()
+            server.stop()
+            await asyncio.wait_for(running, 20)
+        return said[0], said[1], said[2]
+
+    slow, silent, second = asyncio.run(work())
+    gc.unfreeze()  # what a server does with its own process
+    assert slow.startswith(b"HTTP/1.1 408")
+    assert b"SLOW_HEAD" in slow
+    assert silent == b""
+    assert second.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1 408" in second
 
 
 def test_a_form_is_not_taken_for_json(server: Any) -> None:

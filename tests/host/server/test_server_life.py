@@ -72,6 +72,8 @@ def test_web_pages_may_not_ask_unless_they_are_let(server: Any, start: Any) -> N
     asked = {"model": "act:tokens=1", "messages": MESSAGES}
     assert server.ask("POST", CHAT, asked, origin="https://page.example")[0] == 403
     assert server.ask("GET", "/v1/models", host="page.example")[0] == 403
+    for name in ("127.0.0.1:80:page.example", "[::1]page.example", "127.0.0.1.page.example", "localhost@page.example"):
+        assert server.ask("GET", "/v1/models", host=name)[0] == 403
     for name in ("localhost:1", "127.0.0.1", "[::1]:80", "app.localhost"):
         assert server.ask("GET", "/v1/models", host=name)[0] == 200
     options = ("--allow-origin", "https://page.example", "--allow-host", "Page.example", "--grace", "0.2")
