@@ -3,6 +3,8 @@
 It lives in an environment of its own, made once in pytest's cache folder, since it pins libraries that we have newer.
 """
 
+import hashlib
+import json
 import random
 import shutil
 import socket
@@ -11,7 +13,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -95,16 +98,21 @@ def wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:
 @pytest.fixture
 def git_hub(serve: Callable[[str], str], tmp_path: Path) -> str:
     """olah on a plain git repository."""
+    return serve_repository(serve, tmp_path / "mirrors", FILES)
+
+
+def serve_repository(serve: Callable[[str], str], mirrors: Path, files: Mapping[str, bytes]) -> str:
+    """olah on `owner/name`, a git repository of these files; its address."""
     if shutil.which("git") is None:
         pytest.skip("there is no git")
-    folder = tmp_path / "mirrors" / "models" / "owner" / "name"
-    for path, data in FILES.items():
+    folder = mirrors / "models" / "owner" / "name"
+    for path, data in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
     for command in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "all"]):
         subprocess.run(["git", *command], cwd=folder, check=True, timeout=30)
-    return serve(f"mirrors-path = ['{tmp_path}/mirrors']\n[accessibility]\noffline = true")
+    return serve(f"mirrors-path = ['{mirrors}']\n[accessibility]\noffline = true")
 
 
 def test_a_model_comes_from_plain_git_repositories(desk, git_hub: str) -> None:
@@ -126,3 +134,26 @@ def test_a_model_comes_through_a_mirror_of_the_hub(desk, hub, serve: Callable[[s
     assert found.path.read_bytes() == LARGE
     assert found.revision == hub.repositories["owner/name"].branches["main"]
     assert desk.obtain("hf:owner/name:config.json").path.read_bytes() == b"{}"
+
+
+@pytest.mark.model
+@pytest.mark.skipif(find_spec("llama_cpp") is None, reason="needs llama-cpp-python")
+def test_a_model_is_added_from_a_plain_git_repository(
+    serve: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_from_file_location("gguf_writer", Path(__file__).parents[1] / "gguf" / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    writer = module_from_spec(spec)
+    spec.loader.exec_module(writer)
+    metadata = writer.tiny_metadata(**{"tokenizer.chat_template": "{{ messages[0]['content'] }}"})
+    data = writer.gguf_bytes(metadata, writer.tiny_tensors())
+    monkeypatch.setenv("HF_ENDPOINT", serve_repository(serve, tmp_path / "mirrors", {"tiny.Q4_0.gguf": data}))
+    monkeypatch.setenv("CARTDECK_MODELS_DIR", str(tmp_path / "models"))
+    monkeypatch.setenv("CARTDECK_CATALOG", str(tmp_path / "catalog.toml"))
+    command = [str(Path(sys.executable).with_name("cartdeck")), "add", "owner/name", "--name", "tiny", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert end["entry"]["origin"]["files"]["tiny.Q4_0.gguf"]["sha256"] == hashlib.sha256(data).hexdigest()
+    assert [step["step"] for step in end["steps"]][-2:] == ["smoke-test", "catalog"]
