@@ -86,6 +86,7 @@ def _session(one: SessionStats) -> dict[str, Any]:
         "calls": one.traffic.opened_requests,
         "rss_bytes": None if one.rss_bytes is None else _rounded(one.rss_bytes),
         "reserved_bytes": one.reserved_bytes,
+        "class": None if one.priority is None else one.priority.word,
         "starts": one.starts,
         "restarts": one.restarts,
         "last_restart": None if last is None else last.to_plain(),

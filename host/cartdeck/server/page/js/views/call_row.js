@@ -17,7 +17,7 @@ export function callRow() {
   const bar = element("div", { class: "bar", role: "img" });
   const words = element("p", { class: "muted stages" });
   const error = element("p", { class: "row-error", hidden: true });
-  const node = element("li", {}, element("div", { class: "row call-head" }, title, about, element("span", { class: "spring" }), badge, total), bar, words, error);
+  const node = element("li", {}, element("div", { class: "row call-head" }, title, about, element("span", { class: "ends" }, badge, total)), bar, words, error);
   const parts = new KeyedList(bar, (key) => barPart(key));
   return {
     node,

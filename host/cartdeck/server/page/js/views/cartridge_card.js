@@ -56,7 +56,7 @@ function sessionRow() {
     update: (one) => {
       const parts = instanceParts(one.instance);
       setText(name, parts.name);
-      setText(rest, parts.rest);
+      setText(rest, [parts.rest, one.class && one.class !== "standard" ? one.class : ""].filter(Boolean).join(" "));
       setAttribute(name, "title", one.instance || null);
       setText(state, one.state);
       state.dataset.state = one.state;

@@ -76,7 +76,8 @@ function servedModel(name) {
   return {
     node,
     update: ({ model, call, sessions }) => {
-      const isLoaded = model.state === "ready" && sessions.length > 0;
+      const isUsed = model.state === "ready" || sessions.some((one) => one.calls > 1); // by a plan, say; the first looks whether it answers
+      const isLoaded = model.state !== "failed" && isUsed && sessions.length > 0;
       const word = call ? (stageOf(call) === "obtain" ? "obtaining" : "loading") : isLoaded ? "loaded" : model.state === "ready" ? "unloaded" : model.state;
       setText(badge, word);
       badge.dataset.tone = word === "failed" ? "bad" : isLoaded ? "good" : call ? "busy" : "calm";

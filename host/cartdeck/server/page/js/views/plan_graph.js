@@ -3,7 +3,7 @@
 
 import { drawn, setAttribute, setText } from "../dom.js";
 
-const GAP = 34;
+const GAP = 40;
 const MARGIN = 16;
 
 /**
