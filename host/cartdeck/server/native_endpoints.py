@@ -7,7 +7,7 @@ import base64
 import binascii
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import Field
 from starlette.datastructures import UploadFile
@@ -25,6 +25,9 @@ from cartdeck.server.plan_telling import plan_end, plan_event
 from cartdeck.server.refusal import Refused
 from cartdeck.server.service import Served, Service, collect_all
 from cartdeck_protocol.errors import Code
+
+SAYS_NOTHING_NEW: Final = frozenset({"list-models", "model-info", "architecture-info", "fit-model"})
+"""Caps that may be called also where models have guards: no model answers there."""
 
 
 class CapRequest(Strict):
@@ -49,7 +52,6 @@ class NativeEndpoints:
         self._service = service
 
     async def call(self, request: Request) -> Any:
-        self._service.check_unguarded("/caps/call")
         if request.headers.get("content-type", "").startswith("multipart/"):
             form = await read_form(request, self._service.options.limits)
             try:
@@ -62,6 +64,8 @@ class NativeEndpoints:
         return await self._run(request, asked, decoded_arguments(asked.arguments), close=_nothing)
 
     async def _run(self, request: Request, asked: CapRequest, arguments: dict[str, Any], *, close: Any) -> Any:
+        if asked.cap.removeprefix("cap:") not in SAYS_NOTHING_NEW:
+            self._service.check_unguarded("/caps/call")
         served = self._service.call_cap(asked.cap, arguments, timeout_s=asked.timeout_s)
         if asked.stream:
             pieces = _call_pieces(served, close)

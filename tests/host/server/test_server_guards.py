@@ -276,6 +276,7 @@ def test_nothing_leads_around_the_guards_unless_the_server_is_told_so(
     for path, body in (("/caps/call", call), ("/plans/run", {"plan": "x"})):
         status, answer = guarded.post(path, body)
         assert (status, answer["error"]["code"]) == (403, "GUARDED")
+    assert guarded.post("/caps/call", {"cap": "cap:list-models", "stream": False})[0] == 200
     body = {"model": "act:tokens=3", "messages": [{"role": "user", "content": "a bomb"}]}
     assert guarded.post("/v1/chat/completions", body)[0] == 404
     catalog = place / "one.toml"
