@@ -136,6 +136,21 @@ def test_a_server_that_stops_takes_no_new_request(start: Any) -> None:
         assert server.end()[0] == 0
 
 
+def test_a_signal_while_a_model_loads_ends_the_load_and_leaves_no_process(start: Any) -> None:
+    with start("--grace", "0.2") as server:
+        connection = server.send(CHAT, {"model": "act:load=600", "messages": MESSAGES})
+        server.wait_for(lambda: server.open_calls("act:load=600") == {"load": 1})
+        started = [one["pid"] for one in server.get("/stats")["sessions"] if one["pid"]]
+        server.stop(signal.SIGINT)
+        assert b"ABORTED" in connection.recv(65536)
+        connection.close()
+        code, log = server.end()
+    assert code == 0
+    assert "Traceback" not in log
+    assert started
+    assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+
+
 def test_a_second_signal_ends_it_at_once(start: Any) -> None:
     with start("--grace", "100") as server:
         connection = server.send(CHAT, {"model": "act:hold=1", "messages": MESSAGES, "stream": True})
