@@ -25,6 +25,14 @@ CAPS: Final[Mapping[Capability, str]] = {
 }
 _OWN_KEYS: Final = {"model": "source", "projector": "projector", "lora": "lora", "context-size": "context_size"}
 """Arguments that have a key of their own in a catalog."""
+SENT_ELSEWHERE: Final = frozenset(
+    {
+        "temperature", "top-p", "top-k", "min-p", "repeat-penalty", "presence-penalty", "frequency-penalty", "seed",
+        "n", "logit-bias", "stop", "grammar", "deterministic", "max-tokens", "truncate", "normalize", "pooling", "language",
+        "beams",
+    }
+)  # fmt: skip
+"""Arguments that are a field of the same name in a request to another server."""
 
 
 def problems(entries: Mapping[str, Entry]) -> list[Problem]:
@@ -81,7 +89,11 @@ def _cycle_from(name: str, entries: Mapping[str, Entry]) -> list[str] | None:
 
 def _arguments(entries: Mapping[str, Entry]) -> Iterator[Problem]:
     for name, entry in entries.items():
-        yield from argument_problems(f"models.{name}.arguments", entry.arguments, entry.capabilities)
+        path = f"models.{name}.arguments"
+        yield from argument_problems(path, entry.arguments, entry.capabilities)
+        if entry.external is not None:
+            strange = [argument for argument in entry.arguments if argument not in SENT_ELSEWHERE]
+            yield from ((f"{path}.{argument}", "an external server cannot be asked for it") for argument in strange)
 
 
 def argument_problems(path: str, arguments: Mapping[str, Any], capabilities: Iterable[Capability]) -> Iterator[Problem]:

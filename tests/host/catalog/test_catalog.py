@@ -114,6 +114,11 @@ def test_models_aliases_and_adapters_have_names_of_their_own() -> None:
             "never the key itself",
         ),
         ('[models.a]\nexternal = {url = "http://a/v1"}\nbackend = "gguf"', "models.a", "backend: of no use"),
+        (
+            '[models.a]\nexternal = {url = "http://a/v1"}\narguments = {threads = 2}',
+            "models.a.arguments.threads",
+            "an external server cannot be asked for it",
+        ),
         ('[models.a]\nsource = "x/y"\nfallback = ["b"]', "models.a.fallback", "there is no model b"),
         (
             '[models.b]\nsource = "x/y"\n[models.a]\nsource = "x/z"\ncapabilities = ["embeddings"]\nfallback = ["b"]',

@@ -141,7 +141,8 @@ def front(start: Callable[..., Any], other: Any, odd: Any, tmp_path_factory: pyt
                 for code in (302, 400, 401, 404, 429, 500, 503)
             ),
             *(entry(name, double, f"stream-{name}") for name in ("cut", "error", "calls")),
-            *(entry(name, double, f"{name}-1") for name in ("text", "garbage", "hang")),
+            entry("text", double, "text-1", "context_size = 99\narguments = { top-k = 3 }"),
+            *(entry(name, double, f"{name}-1") for name in ("garbage", "hang")),
         ]
         path = tmp_path_factory.mktemp("front") / "catalog.toml"
         path.write_text("\n".join(entries))
@@ -198,7 +199,8 @@ def test_defaults_and_limits_of_the_catalog_hold_there(front: Any, odd: Any) -> 
     ask(front, "text", seed=3, response_format=form, user="me", logit_bias=None)
     [sent] = Odd.asked
     assert (sent["seed"], sent["response_format"], sent["user"], sent["model"]) == (3, form, "me", "text-1")
-    assert not {"logit_bias", "max_tokens", "stream"} & sent.keys()
+    assert sent["top_k"] == 3
+    assert not {"logit_bias", "max_tokens", "stream", "context_size"} & sent.keys()
     assert sent["headers"].get("Authorization") is None
     assert front.post("/v1/completions", {"model": "text", "prompt": ["a", "b"], "echo": True})[0] == 200
     assert [one["prompt"] for one in Odd.asked[1:]] == ["a", "b"]

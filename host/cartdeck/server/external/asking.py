@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 
+from cartdeck.catalog.consistency import SENT_ELSEWHERE
 from cartdeck.server.body import FilePieces
 from cartdeck.server.directory import Kind, ServedModel
 from cartdeck.server.text_request import MOST_TOKENS
@@ -53,7 +54,7 @@ def asked_of(
         return _asked_of_recording(model, fields, arguments)
     for name, value in model.arguments.items():
         field = name.replace("-", "_")
-        if field not in fields and not (name == "max-tokens" and _BOUNDS[0] in fields):
+        if name in SENT_ELSEWHERE and field not in fields and not (name == "max-tokens" and _BOUNDS[0] in fields):
             fields[field] = value
     if kind is Kind.EMBEDDING:
         fields |= {"input": list(arguments["texts"]), "encoding_format": "float"}
