@@ -28,8 +28,8 @@ _OWN_KEYS: Final = {"model": "source", "projector": "projector", "lora": "lora",
 SENT_ELSEWHERE: Final = frozenset(
     {
         "temperature", "top-p", "top-k", "min-p", "repeat-penalty", "presence-penalty", "frequency-penalty", "seed",
-        "n", "logit-bias", "stop", "grammar", "deterministic", "max-tokens", "truncate", "normalize", "pooling", "language",
-        "beams",
+        "n", "logit-bias", "stop", "grammar", "deterministic", "max-tokens", "truncate", "normalize", "pooling",
+        "language", "beams",
     }
 )  # fmt: skip
 """Arguments that are a field of the same name in a request to another server."""
