@@ -5,7 +5,8 @@
 
 One JSON line per figure with --json ({"peer", "figure", "value", "unit", "min", "max"}), the median over the rounds;
 `ratio` lines compare the best of ours with the best of the peer's. All in this process, on one thread, in seconds of
-CPU. --quick takes 200 texts and one round, without `words`, under a minute. The models come from
+CPU. --quick takes 200 texts and one round, without `words`, under a minute; else texts have at least five rounds,
+since their figures are near each other. The models come from
 packages, as in the tests; a part whose model or peer is not there says so and is left out.
 """
 
@@ -157,7 +158,7 @@ def measure_speech(figures: Figures, rounds: int, *, is_quick: bool) -> None:
     ours = open_ours(WHISPER)
     theirs = transformers.pipeline("automatic-speech-recognition", model=str(WHISPER), device="cpu")
     sentence = np.frombuffer(decode_audio(RECORDING.read_bytes(), rate_hz=16000).samples, "<f4")
-    samples = np.concatenate([sentence] * (4 if is_quick else 8))
+    samples = np.concatenate([sentence] * (2 if is_quick else 8))
     length_s = len(samples) / 16000
 
     async def transcribe(heard: Any) -> str:
@@ -235,7 +236,7 @@ def measure_text(figures: Figures, rounds: int, *, is_quick: bool) -> None:
     import torch
     import transformers
 
-    count = 24 if is_quick else 64
+    count, rounds = (12, 1) if is_quick else (64, max(5, rounds))
     prompt = "The old keeper wrote a letter to his daughter about the storm of last night. " * 4
     theirs = transformers.LlamaForCausalLM.from_pretrained(SMOLLM2)
     names = ("dynamic", "static")
@@ -267,7 +268,7 @@ def measure_process(figures: Figures, rounds: int, *, is_quick: bool) -> None:
         figures.add("cartdeck", "first_answer_s", first_answer_s("cartdeck_torch"), "s")
     script = Path(__file__).with_name("torch_process.py")
     for _ in range(1 if is_quick else 3):
-        command = [sys.executable, str(script), str(SMOLLM2), str(MINILM)]
+        command = [sys.executable, str(script), str(SMOLLM2), str(MINILM), *(["--quick"] if is_quick else [])]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
         for name, value in json.loads(done.stdout.splitlines()[-1]).items():
             figures.add("cartdeck", name, value, "ms")

@@ -1,7 +1,7 @@
 # ruff: noqa: PLC0415 - torch is imported when a model is loaded, as in the cartridge
 """How late a turn of the event loop comes in the torch cartridge's process while it imports, loads and computes.
 
-    python benchmarks/torch_process.py LANGUAGE_MODEL ENCODER
+    python benchmarks/torch_process.py LANGUAGE_MODEL ENCODER [--quick]
 
 One JSON line: milliseconds by which a sleep of one millisecond came too late, as p99 and the most of a cold start (the
 import, the load, a short text), of a text alone and of vectors alone; and from a
@@ -79,10 +79,10 @@ async def text_of(worker: DeviceWorker, handle: Any, prompt: str, *, count: int)
         pass
 
 
-async def cancel_ms(worker: DeviceWorker, handle: Any) -> float:
+async def cancel_ms(worker: DeviceWorker, handle: Any, *, tries: int) -> float:
     """From the cancel inside a prompt of 1,500 tokens to the end of its work, the slowest of some tries."""
     worst = 0.0
-    for place in range(TRIES):
+    for place in range(tries):
         generation = Generation(WORDS * 94, 50, settings=greedy(50))
         job = worker.submit(handle, lambda model, job, asked=generation: model.generate(asked, job))
         while generation.prompt_done < 512:  # noqa: ASYNC110 - a count of another thread's
@@ -98,7 +98,7 @@ async def cancel_ms(worker: DeviceWorker, handle: Any) -> float:
     return worst
 
 
-async def measure(language: Path, encoder: Path) -> dict[str, float]:
+async def measure(language: Path, encoder: Path, *, is_quick: bool) -> dict[str, float]:
     worker = DeviceWorker(open_device)
     kept: list[Any] = []
 
@@ -108,14 +108,14 @@ async def measure(language: Path, encoder: Path) -> dict[str, float]:
 
     cold = await delays_of(start())
     found = {"cold_p99_ms": cold[int(len(cold) * 0.99)], "cold_most_ms": cold[-1]}
-    warm = await delays_of(text_of(worker, kept[0], WORDS * 4, count=60))
+    warm = await delays_of(text_of(worker, kept[0], WORDS * 4, count=20 if is_quick else 60))
     found["text_p99_ms"] = warm[int(len(warm) * 0.99)]
-    found["cancel_ms"] = await cancel_ms(worker, kept[0])
+    found["cancel_ms"] = await cancel_ms(worker, kept[0], tries=1 if is_quick else TRIES)
     vectors = await asyncio.wrap_future(worker.load(make_loader(encoder), "encoder"))
     ids = [[101, *range(2000, 2000 + 60 + place % 7), 102] for place in range(16)]
 
     async def embed() -> None:
-        for _ in range(30):
+        for _ in range(10 if is_quick else 30):
             await asyncio.wrap_future(worker.use(vectors, lambda model: model.embed(ids, pooling=None, normalize=True)))
 
     warm = await delays_of(embed())
@@ -124,4 +124,4 @@ async def measure(language: Path, encoder: Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(measure(Path(sys.argv[1]), Path(sys.argv[2])))))
+    print(json.dumps(asyncio.run(measure(Path(sys.argv[1]), Path(sys.argv[2]), is_quick="--quick" in sys.argv))))

@@ -16,6 +16,7 @@ LONGEST_S: Final = 4 * 3600.0
 HIGHEST_RATE_HZ: Final = 768_000
 MOST_CHANNELS: Final = 64
 _BLOCK_FRAMES: Final = 1 << 18
+_SLACK_S: Final = 0.5
 _UNKNOWN_SIZES: Final = frozenset({0, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF - 36, 0xFFFF_FFFF - 36})
 """What programs that write into a pipe put where the size belongs."""
 
@@ -50,7 +51,10 @@ def decode_audio(data: bytes, *, rate_hz: int, argument: str = "audio") -> Audio
 
     try:
         with soundfile.SoundFile(BytesIO(data)) as file:
-            return _read(file, rate_hz, argument)
+            audio = _read(file, rate_hz, argument)
+            if _tells_length(data):
+                _check_length(audio, file.frames / file.samplerate, argument)
+            return audio
     except CartdeckError:
         raise
     except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
@@ -133,6 +137,21 @@ def _check_wav(data: bytes, argument: str) -> None:
                 raise _bad(f"it was cut off: {there} of its samples are there", argument)
             return
         place += 8 + size + size % 2
+
+
+def _tells_length(data: bytes) -> bool:
+    """Whether it is an MP3 file whose first frame says how many there are, as encoders write it."""
+    start = 0
+    if data[:3] == b"ID3" and len(data) > 10:
+        start = 10 + sum(byte << 7 * place for place, byte in enumerate(reversed(data[6:10])))
+    head = data[start : start + 64]
+    return head[:1] == b"\xff" and (b"Xing" in head or b"Info" in head)
+
+
+def _check_length(audio: Audio, whole_s: float, argument: str) -> None:
+    """The decoder says nothing of a file that was cut off either."""
+    if audio.duration_s < whole_s - _SLACK_S:
+        raise _bad(f"it was cut off: {audio.duration_s:.1f} of {whole_s:.1f} seconds are there", argument)
 
 
 def _bad(what: str, argument: str) -> CartdeckError:

@@ -16,12 +16,14 @@ from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, o
 from cartdeck_modelkit.provenance import Provenance
 from cartdeck_modelkit.reservation import reserve_memory
 from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.progress import LOADING
 from cartdeck_sdk import Output, Request
 from cartdeck_torch.device import Device
 from cartdeck_torch.family import Task, check_kind
 from cartdeck_torch.folder import ModelFolder, read_folder
 from cartdeck_torch.job import Job
 from cartdeck_torch.memory_plan import plan_memory
+from cartdeck_torch.parallel.group import RankGroup, start_ranks
 from cartdeck_torch.parallel.shares import ARGUMENT, check_shares
 from cartdeck_torch.settings import LoadSettings, choose_device
 from cartdeck_torch.slab import Handle
@@ -52,6 +54,8 @@ class Instance:
         self._obtained: ObtainedModel | None = None
         self._loaded: Loaded | None = None
         self._worker: DeviceWorker | None = None
+        self._ranks: RankGroup | None = None
+        """Started and not taken yet."""
 
     @property
     def worker(self) -> DeviceWorker:
@@ -126,6 +130,12 @@ class Instance:
                 check_shares(folder, settings.tensor_parallel)
             await reserve_memory(request, plan_memory(folder, settings))
             started = time.monotonic()
+            await output.run_with_keepalive(
+                LOADING.base,
+                "Importing PyTorch",
+                lambda _: self._own_worker(settings).start(_open).result(),
+                phase="load",
+            )
             loaded = await run_load(
                 output,
                 folder.name,
@@ -142,18 +152,15 @@ class Instance:
 
     def _load_once(self, request: Request, folder: ModelFolder, settings: LoadSettings, report: LoadReport) -> Loaded:
         """Runs in a worker thread of the SDK. A load that ends although its request gave up is kept for the next."""
-        if self._worker is None:
-            threads = settings.own_threads(default_threads())
-            self._worker = DeviceWorker(lambda: _open_device(settings.device, threads=threads))
 
         def on_progress(fraction: float) -> None:
             report(fraction)
             request.raise_if_cancelled()
 
-        worker = self._worker
+        worker = self._own_worker(settings)
         try:
             handle = worker.load(
-                lambda device: _open_model(folder, settings, device, on_progress), folder.name
+                lambda device: _open_model(folder, settings, device, on_progress, self._take_ranks()), folder.name
             ).result()
         except CartdeckError as error:
             error.phase = error.phase or "load"  # by which a host knows that it may make room and try again
@@ -170,6 +177,32 @@ class Instance:
             notices=tuple(one for one in (loaded.notice, described[1]) if one),
         )
         return self._loaded
+
+    def _own_worker(self, settings: LoadSettings) -> DeviceWorker:
+        if self._worker is None:
+            threads = settings.own_threads(default_threads())
+            self._worker = DeviceWorker(lambda: self._open_device(settings, threads))
+        return self._worker
+
+    def _open_device(self, settings: LoadSettings, threads: int) -> Device:
+        """Runs on the worker's thread. Ranks begin first: what they import takes as long as what is imported here."""
+        if settings.tensor_parallel > 1:
+            self._ranks = start_ranks(settings.tensor_parallel)
+        try:
+            return _open_device(settings.device, threads=threads)
+        except BaseException:
+            ranks = self._take_ranks()
+            if ranks is not None:
+                ranks.close()
+            raise
+
+    def _take_ranks(self) -> RankGroup | None:
+        ranks, self._ranks = self._ranks, None
+        return ranks
+
+
+def _open(_: Device) -> None:
+    """A job that asks nothing of the device but to be there."""
 
 
 def _settings(request: Request) -> LoadSettings:
@@ -200,10 +233,12 @@ def _open_device(name: str, *, threads: int) -> Device:
     return torch_device.open_device(name, threads=threads)
 
 
-def _open_model(folder: ModelFolder, settings: LoadSettings, device: Any, report: Callable[[float], None]) -> Any:
+def _open_model(
+    folder: ModelFolder, settings: LoadSettings, device: Any, report: Callable[[float], None], ranks: RankGroup | None
+) -> Any:
     from cartdeck_torch.engine.models import open_model  # noqa: PLC0415 - heavy: only when a model is loaded
 
-    return open_model(folder, settings, device, report=report)
+    return open_model(folder, settings, device, report=report, ranks=ranks)
 
 
 def _engine_version() -> str:

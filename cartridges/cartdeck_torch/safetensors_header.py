@@ -59,6 +59,8 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     entries, end = _entries(path, text)
     if 8 + length + end > file_bytes:
         raise _truncated(path, file_bytes, 8 + length + end)
+    if 8 + length + end < file_bytes:
+        raise _bad(path, f"behind its tensors are {file_bytes - 8 - length - end:,} bytes more")
     return entries
 
 

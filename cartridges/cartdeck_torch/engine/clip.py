@@ -33,15 +33,12 @@ class ClipEmbedder:
         self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
     ) -> None:
         self.shape = embedding_shape(folder)
-        self.tokens = TextTokens(
-            folder,
-            max_tokens=self.shape.max_tokens,
-            vocabulary_size=int(folder.text_config().get("vocab_size", 49408)),
-        )
+        self.tokens = TextTokens(folder, max_tokens=self.shape.max_tokens)
         self.pixels = PixelReader(folder)
         self.model, dtype, self.notice = load_weights(
             CLIPModel, folder, settings, device, report=report, unused=_UNUSED
         )
+        self.tokens.vocabulary_size = self.model.text_model.get_input_embeddings().weight.shape[0]
         self.device, self.torch_dtype = device.device, dtype
         self.dtype = str(dtype).removeprefix("torch.")
 

@@ -47,6 +47,7 @@ def join_group(device: torch.device, work: RankWork, *, look: Callable[[], None]
     The leader's `look()` is called while it waits for the others to come, and raises to give up: torch itself would see
     only behind its time that one does not. Raises `TIMED_OUT`, and torch's errors when one is lost at the very moment.
     """
+    leave_group()  # an earlier model's
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
     is_gpu = device.type == "cuda"
     store = dist.FileStore(work.store, work.ranks)  # pyright: ignore[reportPrivateImportUsage] - its documented place

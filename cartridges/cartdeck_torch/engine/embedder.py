@@ -49,12 +49,11 @@ class TextEmbedder:
         kind, options = _KINDS[folder.model_type]
         prefixes = ("", f"{folder.model_type}.", "bert.", "roberta.")
         unused = [prefix + head for prefix in prefixes for head in _HEADS]
-        self.tokens = TextTokens(
-            folder, max_tokens=self.shape.max_tokens, vocabulary_size=int(folder.config.get("vocab_size", 0))
-        )
+        self.tokens = TextTokens(folder, max_tokens=self.shape.max_tokens)
         self.model, dtype, self.notice = load_weights(
             getattr(transformers, kind), folder, settings, device, report=report, unused=unused, **options
         )
+        self.tokens.vocabulary_size = self.model.get_input_embeddings().weight.shape[0]
         self.device = device.device
         self.dtype = str(dtype).removeprefix("torch.")
         self._forward = self._packed if folder.model_type == "bert" and not self.model.config.is_decoder else self._runs

@@ -13,6 +13,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_torch.device import Meaning, meaning_of
 from cartdeck_torch.engine.torch_device import TorchDevice, choose_dtype
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.settings import LoadSettings
@@ -33,27 +34,35 @@ def load_weights(
     `BAD_MODEL_FILE` for tensors that are missing, left over or of another shape, and what `report` raises.
     """
     dtype, notice = choose_dtype(settings.dtype, folder.main_dtype, device)
-    try:
-        with _reporting(report):
-            model, info = kind.from_pretrained(
-                str(folder.path),
-                dtype=dtype,
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are listed then, and refused below
-                **options,
-            )
-    except CartdeckError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        if "SafetensorError" in type(error).__name__ or not _is_memory(error):
-            raise _bad(folder, str(error).strip().splitlines()[0][:500] if str(error) else repr(error)) from error
-        raise
+    with refusing(folder), _reporting(report):
+        model, info = kind.from_pretrained(
+            str(folder.path),
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are listed then, and refused below
+            **options,
+        )
     check_tensors(folder, info, tuple(unused))
     model.eval()
     return model.to(device.device), dtype, notice
+
+
+@contextmanager
+def refusing(folder: ModelFolder):
+    """What the block raises of the folder's files becomes `BAD_MODEL_FILE`, whatever class the libraries give it; an
+    error of the device's stays what it is."""
+    try:
+        yield
+    except CartdeckError:
+        raise
+    except Exception as error:
+        if meaning_of(error) is not Meaning.ORDINARY:
+            raise
+        words = " ".join(str(error).split())
+        raise _bad(folder, words[:500] or repr(error)) from error
 
 
 def check_ids(ids: Iterable[int], vocabulary_size: int, *, name: str) -> None:
@@ -82,11 +91,6 @@ def check_tensors(folder: ModelFolder, info: dict, unused: tuple[str, ...]) -> N
                 f"it {what} {len(names)} tensors: {', '.join(names[:3])}{' …' if len(names) > 3 else ''}",
                 tensors=names[:50],
             )
-
-
-def _is_memory(error: BaseException) -> bool:
-    words = str(error)
-    return isinstance(error, RuntimeError) and ("memory" in words or "CUDA" in words)
 
 
 def _bad(folder: ModelFolder, found: str, **details: Any) -> CartdeckError:

@@ -11,18 +11,26 @@ from typing import Any
 from cartdeck_torch.engine.torch_device import TorchDevice
 from cartdeck_torch.family import CAUSAL, ENCODERS, SEEING
 from cartdeck_torch.folder import ModelFolder
+from cartdeck_torch.parallel.group import RankGroup
 from cartdeck_torch.settings import LoadSettings
 
 
 def open_model(
-    folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
+    folder: ModelFolder,
+    settings: LoadSettings,
+    device: TorchDevice,
+    *,
+    report: Callable[[float], None],
+    ranks: RankGroup | None = None,
 ) -> Any:
     """The model of a checked folder on the device; `report(fraction)` may raise to give the load up.
 
-    Each has `dtype`, `notice`, and what its caps need.
+    `ranks` are the other processes where there are to be some, started before. Each model has `dtype`, `notice`, and
+    what its caps need.
     """
-    kind = _class_of(folder.model_type) if settings.tensor_parallel == 1 else _parallel_class()
-    return kind(folder, settings, device, report=report)
+    if settings.tensor_parallel > 1:
+        return _parallel_class()(folder, settings, device, report=report, ranks=ranks)
+    return _class_of(folder.model_type)(folder, settings, device, report=report)
 
 
 def _class_of(model_type: str) -> Any:

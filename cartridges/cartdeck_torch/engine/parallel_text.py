@@ -9,7 +9,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -32,8 +32,7 @@ from cartdeck_torch.engine.torch_device import TorchDevice
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.generation import Generation
 from cartdeck_torch.job import Job
-from cartdeck_torch.parallel.group import LONGEST_START_S, RankGroup
-from cartdeck_torch.parallel.loopback import bring_up_loopback
+from cartdeck_torch.parallel.group import LONGEST_START_S, RankGroup, start_ranks
 from cartdeck_torch.parallel.shares import check_devices, check_shares, device_of
 from cartdeck_torch.parallel.work import COMPUTE, LOAD, START, RankWork, group_timeout_s
 from cartdeck_torch.settings import LoadSettings
@@ -48,15 +47,26 @@ class ParallelTextGenerator(TextGenerator):
     """The leader's share of a language model, and the other ranks."""
 
     def __init__(
-        self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
+        self,
+        folder: ModelFolder,
+        settings: LoadSettings,
+        device: TorchDevice,
+        *,
+        report: Callable[[float], None],
+        ranks: RankGroup | None = None,
     ) -> None:
+        """`ranks` were started before, while this process imported what it needs; without them they are started now."""
         self._folder, self._settings, self._torch_device = folder, settings, device
-        self._group: RankGroup | None = None
+        self._group = ranks
         self._job: Job | None = None
         self._is_open = False
         """Whether the other ranks listen for steps."""
-        check_shares(folder, settings.tensor_parallel)
-        check_devices(device.name, ranks=settings.tensor_parallel, devices=_gpus(device.device))
+        try:
+            check_shares(folder, settings.tensor_parallel)
+            check_devices(device.name, ranks=settings.tensor_parallel, devices=_gpus(device.device))
+        except CartdeckError:
+            self.close()
+            raise
         super().__init__(folder, settings, device, report=report)
         self._layers = []  # they would outlive the model, and are not asked here
         self.caches = _SharedCaches(self.model.config, self, kind=settings.kv_cache)
@@ -70,6 +80,15 @@ class ParallelTextGenerator(TextGenerator):
     def is_whole(self) -> bool:
         """Whether every rank is there."""
         return self._group is not None and self._group.is_whole
+
+    def give_away(self) -> RankGroup | None:
+        """The other ranks, for another model; this one has none then."""
+        group, self._group = self._group, None
+        leave_group()
+        self._ending.detach()
+        if group is not None:
+            group.meet_anew()
+        return group
 
     def close(self) -> None:
         """Ends the other ranks; the next text starts new ones."""
@@ -177,9 +196,12 @@ class ParallelTextGenerator(TextGenerator):
         self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
     ) -> tuple[Any, torch.dtype, str | None]:
         ranks = settings.tensor_parallel
-        bring_up_loopback()  # before the first rank: they share this process's network
-        group = self._group = RankGroup(ranks, on_failure=abort_group)
-        weakref.finalize(self, group.close)
+        if not self.is_whole:
+            self.close()
+            self._group = start_ranks(ranks)
+        group = cast("RankGroup", self._group)
+        group.on_failure = abort_group
+        self._ending = weakref.finalize(self, group.close)
 
         def work(rank: int) -> RankWork:
             return RankWork(
@@ -199,6 +221,7 @@ class ParallelTextGenerator(TextGenerator):
             report((part + (ranks - 1) * group.progress) / ranks)
 
         try:
+            group.wait(lambda _: report(0.0), limit_s=LONGEST_START_S)  # they import since they were started
             group.ask(START, work)
             group.wait(lambda _: report(0.0), limit_s=LONGEST_START_S)
             group.ask(LOAD, work)

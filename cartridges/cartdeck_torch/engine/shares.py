@@ -19,7 +19,7 @@ from transformers import AutoConfig
 
 from cartdeck_torch.engine.collective import add_up, put_together
 from cartdeck_torch.engine.eyes import language_class
-from cartdeck_torch.engine.loading import UNUSED_BY_TEXT, Report, check_tensors
+from cartdeck_torch.engine.loading import UNUSED_BY_TEXT, Report, check_tensors, refusing
 from cartdeck_torch.engine.torch_device import TorchDevice, choose_dtype
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.settings import LoadSettings
@@ -88,8 +88,8 @@ def load_share(
 ) -> tuple[Any, torch.dtype, str | None]:
     """As `load_weights`, for a part of a causal language model; the group is joined already."""
     dtype, notice = choose_dtype(settings.dtype, folder.main_dtype, device)
-    config = AutoConfig.from_pretrained(str(folder.path), local_files_only=True, trust_remote_code=False)
-    with torch.device("meta"):
+    with refusing(folder), torch.device("meta"):
+        config = AutoConfig.from_pretrained(str(folder.path), local_files_only=True, trust_remote_code=False)
         model = language_class(folder).from_config(config, dtype=dtype, trust_remote_code=False)
     _compute_buffers(model, device.device)  # before the weights: modules are told to begin anew, weights and all
     _Reader(folder, share, device.device).fill(model, report)

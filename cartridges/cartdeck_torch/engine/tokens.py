@@ -40,10 +40,11 @@ def read_tokenizer(folder: ModelFolder) -> Tokenizer:
 class TextTokens:
     """Turns texts into tokens for one model."""
 
-    def __init__(self, folder: ModelFolder, *, max_tokens: int, vocabulary_size: int) -> None:
+    def __init__(self, folder: ModelFolder, *, max_tokens: int) -> None:
         self.max_tokens = max_tokens
+        self.vocabulary_size = 0
+        """How many tokens the model has vectors for, once its weights are there."""
         self._tokenizer = read_tokenizer(folder)
-        self._vocabulary_size = vocabulary_size
         self._name = folder.name
 
     def encode(self, texts: Sequence[str], *, truncate: str) -> tuple[list[Tokens], int | None]:
@@ -60,7 +61,7 @@ class TextTokens:
             if is_cut and truncate == "error":
                 return found, len(encoding.ids)
             ids = self._cut(text, truncate) if is_cut else encoding.ids
-            check_ids(ids, self._vocabulary_size, name=self._name)
+            check_ids(ids, self.vocabulary_size, name=self._name)
             found.append(Tokens(ids, is_cut))
         return found, None
 

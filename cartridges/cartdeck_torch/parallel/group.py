@@ -13,8 +13,9 @@ from threading import Condition
 from typing import Final
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_torch.parallel.loopback import bring_up_loopback
 from cartdeck_torch.parallel.process import RankProcess
-from cartdeck_torch.parallel.work import RankWork
+from cartdeck_torch.parallel.work import PREPARE, RankWork
 
 LOOK_S: Final = 0.1
 LONGEST_START_S: Final = 120.0
@@ -22,15 +23,16 @@ LONGEST_START_S: Final = 120.0
 
 
 class RankGroup:
-    """The ranks 1 to `ranks` - 1. `on_failure()` is called once, by another thread, when the first of them is lost: it
-    ends what the leader waits for."""
+    """The ranks 1 to `ranks` - 1, of which each begins to import its libraries at once. They are killed with the thread
+    that makes this."""
 
-    def __init__(self, ranks: int, *, on_failure: Callable[[], None]) -> None:
+    def __init__(self, ranks: int) -> None:
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called once, by another thread, when the first of them is lost: it ends what the leader waits for."""
         self._changed = Condition()
-        self._on_failure = on_failure
         self._failure: CartdeckError | None = None
         self._is_closed = False
-        self.store = Path(tempfile.gettempdir()) / f"cartdeck-ranks-{secrets.token_hex(8)}"
+        self.store = _new_store()
         """A file that does not exist yet, at which the ranks meet."""
         self.processes: list[RankProcess] = []
         try:
@@ -40,6 +42,7 @@ class RankGroup:
             self.close()
             message = f"rank {len(self.processes) + 1} cannot be started: {error}"
             raise failure(Code.START_FAILED, message, phase="load") from error
+        self.ask(PREPARE)
 
     @property
     def is_whole(self) -> bool:
@@ -91,6 +94,11 @@ class RankGroup:
             self._changed.wait_for(lambda: self._failure is not None, limit_s)
         self.check()
 
+    def meet_anew(self) -> None:
+        """For another model on the same ranks, which meet at another file."""
+        self._forget_store()
+        self.store = _new_store()
+
     def close(self) -> None:
         """Ends every rank."""
         self._is_closed = True
@@ -98,6 +106,9 @@ class RankGroup:
             process.kill()
         for process in self.processes:
             process.close()
+        self._forget_store()
+
+    def _forget_store(self) -> None:
         with suppress(OSError):
             self.store.unlink()
 
@@ -112,4 +123,14 @@ class RankGroup:
         if is_first:
             for process in self.processes:  # the others wait for it, and would until their time is up
                 process.kill()
-            self._on_failure()
+            self.on_failure()
+
+
+def start_ranks(ranks: int) -> RankGroup:
+    """Starts a group, with what it talks over. Raises `START_FAILED`, and `UNSUPPORTED` where it cannot talk."""
+    bring_up_loopback()  # before the first rank: they share this process's network
+    return RankGroup(ranks)
+
+
+def _new_store() -> Path:
+    return Path(tempfile.gettempdir()) / f"cartdeck-ranks-{secrets.token_hex(8)}"

@@ -16,7 +16,7 @@ from cartdeck_protocol.wire import ConnectionDamaged, Exchange, RequestReceived,
 from cartdeck_sdk.guard import FramePipes
 from cartdeck_torch.device import Meaning, meaning_of
 from cartdeck_torch.parallel.link import Link
-from cartdeck_torch.parallel.work import COMPUTE, LOAD, START, RankWork
+from cartdeck_torch.parallel.work import COMPUTE, LOAD, PREPARE, START, RankWork
 
 _FAILED = 1
 
@@ -52,6 +52,8 @@ class _Rank:
     def answer(self, request: RequestReceived, report: Callable[[float], None]) -> None:
         from cartdeck_torch.engine import rank_model  # noqa: PLC0415 - heavy: the first request waits for it
 
+        if request.cap == PREPARE:
+            return
         if request.cap == START:
             self._device = rank_model.open_rank_device(RankWork.from_bytes(request.arguments["work"]))
         elif request.cap == LOAD:

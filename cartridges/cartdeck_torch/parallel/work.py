@@ -3,18 +3,18 @@
 It does not know how either works.
 """
 
+import base64
 import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, cast
-
-import msgpack  # pyright: ignore[reportMissingTypeStubs]  # msgpack ships no stubs
+from typing import Any, Final
 
 from cartdeck_torch.settings import LoadSettings
 
+PREPARE: Final = "cap:import-engine"
 START: Final = "cap:start-rank"
 LOAD: Final = "cap:load-share"
 COMPUTE: Final = "cap:compute-text"
@@ -62,12 +62,12 @@ class SeenText:
     images: list[bytes]
 
     def to_bytes(self) -> bytes:
-        return cast("Any", msgpack).packb([self.text, self.images])
+        return json.dumps([self.text, [base64.b64encode(one).decode() for one in self.images]]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "SeenText":
-        text, images = cast("Any", msgpack).unpackb(data)
-        return cls(text, images)
+        text, images = json.loads(data)
+        return cls(text, [base64.b64decode(one) for one in images])
 
 
 def group_timeout_s(environment: Mapping[str, str] = os.environ) -> float:

@@ -99,6 +99,18 @@ def test_containers_are_read_where_their_library_is_there(form: str, codec: str)
     assert strongest_hz(audio) == pytest.approx(440, rel=0.01)
 
 
+def test_an_mp3_file_that_is_shorter_than_its_first_frame_says_is_named() -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(3 * 16000, np.float32), 16000, format="MP3")
+    data = file.getvalue()
+    tagged = b"ID3\x04\x00\x00\x00\x00\x00\x10" + bytes(16) + data
+    for whole in (data, tagged):
+        assert decode_audio(whole, rate_hz=16000).duration_s == pytest.approx(3, abs=0.2)
+        with pytest.raises(CartdeckError, match=r"it was cut off: 1\.\d of 3\.\d seconds are there") as caught:
+            decode_audio(whole[: len(whole) // 2], rate_hz=16000)
+        assert caught.value.code is Code.BAD_AUDIO
+
+
 def test_a_container_without_sound_or_cut_off_says_so() -> None:
     assert "no sound" in error_of(in_container("mp4", "aac", sound=False)).message
     whole = in_container("matroska", "libopus", length_s=8)

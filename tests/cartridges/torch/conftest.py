@@ -287,12 +287,13 @@ def write_grid_model(folder: Path, kind: str, text: dict[str, Any]) -> Path:
 def open_generator() -> Callable[..., Any]:
     """Opens a language model on the CPU, in this process."""
 
-    def open_it(path: Path, **settings: Any) -> Any:
+    def open_it(path: Path, *, ranks: Any = None, **settings: Any) -> Any:
         from cartdeck_torch.engine.models import open_model
         from cartdeck_torch.engine.torch_device import open_device
 
         device = open_device("cpu", threads=1)
-        return open_model(read_folder(path), LoadSettings(threads=1, **settings), device, report=lambda _: None)
+        folder, own = read_folder(path), LoadSettings(threads=1, **settings)
+        return open_model(folder, own, device, report=lambda _: None, ranks=ranks)
 
     return open_it
 

@@ -3,18 +3,16 @@
 import json
 import math
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cartdeck import Data, Engine
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.family import CAUSAL
 from cartdeck_torch.generation import splitter_for
 
-WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
 Make = Callable[..., Any]
 WARM = {"temperature": 1.5, "top_p": 1.0, "top_k": 0, "max_tokens": 20}
 WEATHER = {
@@ -107,29 +105,6 @@ def test_a_bias_on_a_token_that_there_is_not_is_refused(llama: Any, make_text: M
     assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "logit-bias")
 
 
-def test_calls_of_tools_are_whole_and_as_their_schemas_allow(with_engine: WithEngine, make_causal: Make) -> None:
-    pytest.importorskip("llguidance")
-
-    async def use(engine: Engine) -> None:
-        arguments: dict[str, Any] = {"model": str(make_causal("llama")), "threads": 1, "seed": 1, "max-tokens": 200}
-        arguments |= {"messages": {"messages": SAID}, "tools": [WEATHER], "tool-choice": '"required"'}
-        async with engine.call("cap:chat;torch", arguments) as call:
-            given = [event async for event in call]
-        calls = [json.loads(event.value) if isinstance(event.value, bytes) else event.value for event in given
-                 if isinstance(event, Data) and event.output == "events"]  # fmt: skip
-        assert calls
-        for one in calls:
-            assert (one["type"], one["name"]) == ("tool_call", "get_weather")
-            assert json.loads(one["arguments"])["city"] in ("Rome", "Oslo")
-        assert [one["index"] for one in calls] == list(range(len(calls)))
-        assert not b"".join(event.value for event in given if isinstance(event, Data) and event.output is None).strip()
-        with pytest.raises(CartdeckError) as caught:
-            await engine.run("cap:chat;torch", {**arguments, "n": 2})
-        assert (caught.value.code, caught.value.argument) == (Code.BAD_ARGUMENT, "n")
-
-    with_engine(use)
-
-
 def test_a_model_whose_template_knows_no_tools_is_told_of_them(llama: Any, make_answer: Make) -> None:
     pytest.importorskip("llguidance")
     plain = make_answer(llama, messages=SAID)[2]
@@ -161,17 +136,3 @@ def test_calls_behind_a_token_of_control_are_listed_and_show_in_no_text(
     for call in found:
         assert (call.name, json.loads(call.arguments)["city"] in ("Rome", "Oslo")) == ("get_weather", True)
     assert not splitter.finish()
-
-
-def test_several_texts_travel_on_events_with_their_ends(with_engine: WithEngine, make_causal: Make) -> None:
-    async def use(engine: Engine) -> None:
-        arguments: dict[str, Any] = {"model": str(make_causal("llama")), "threads": 1, "seed": 1, "max-tokens": 5}
-        result = await engine.run(
-            "cap:generate-text;torch", {**arguments, "prompt": "hello", "n": 2, "top-logprobs": 1}
-        )
-        events = [json.loads(item) if isinstance(item, bytes) else item for item in result.items_of("events")]
-        kinds = {(one["type"], one["index"]) for one in events}
-        assert {("token", 0), ("token", 1), ("finish", 0), ("finish", 1)} <= kinds
-        assert result.provenance["seed"] == 1
-
-    with_engine(use)

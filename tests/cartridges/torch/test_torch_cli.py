@@ -31,17 +31,15 @@ def test_lines_of_a_file_become_rows_of_an_array(tiny_bert: Path, tmp_path: Path
     assert np.allclose(vectors[0], vectors[2], atol=1e-5)
 
 
-def test_a_recording_becomes_a_record(whisper_tiny: Path) -> None:
-    record = json.loads(cartdeck("transcribe", str(AUDIO), "--model", str(whisper_tiny), "--format", "json"))
-    assert record["text"] == "The quick brown fox jumps over the lazy dog."
-    assert record["segments"][0]["text"] == record["text"]
-    assert record["provenance"]["settings"]["language"] == "en"
-
-
-def test_an_error_names_the_recording_that_it_is_about(whisper_tiny: Path, tmp_path: Path) -> None:
+def test_a_recording_becomes_a_record_and_an_error_names_the_recording_that_it_is_about(
+    whisper_tiny: Path, tmp_path: Path
+) -> None:
     bad = tmp_path / "bad.wav"
     bad.write_text("no recording")
     said = cartdeck("transcribe", str(AUDIO), str(bad), "--model", str(whisper_tiny), "--json", status=2)
     record, refused = map(json.loads, said.splitlines())
-    assert (record["audio"], refused["error"]["argument"]) == (str(AUDIO), "audio")
+    assert (record["audio"], record["text"]) == (str(AUDIO), "The quick brown fox jumps over the lazy dog.")
+    assert record["segments"][0]["text"] == record["text"]
+    assert record["provenance"]["settings"]["language"] == "en"
+    assert refused["error"]["argument"] == "audio"
     assert refused["error"]["message"].startswith(f"{bad}: ")

@@ -2,18 +2,15 @@
 
 import base64
 import io
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw
 
-from cartdeck import Engine
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.family import GRID_EYES, SEEING
 
-WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
 Make = Callable[..., Any]
 
 
@@ -106,29 +103,3 @@ def test_a_template_of_plain_texts_takes_images_too(make_seeing: Make, open_gene
     plain = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}<assistant>"
     own, _ = make_text(model, messages=said(drawing("red"), "?"))
     assert make_text(model, messages=said(drawing("red"), "?"), template=plain)[0] == own
-
-
-def test_an_image_is_described_and_talked_about(with_engine: WithEngine, make_seeing: Make) -> None:
-    path: Path = make_seeing("llava")
-
-    async def use(engine: Engine) -> None:
-        arguments: dict[str, Any] = {"model": str(path), "threads": 1, "temperature": 0, "max-tokens": 6}
-        described = await engine.run(
-            "cap:describe-image;torch", {**arguments, "image": drawing("red"), "prompt": "What?"}
-        )
-        asked = {"messages": said(drawing("red"), "What?")}
-        answered = await engine.run("cap:chat;torch", {**arguments, "messages": asked})
-        assert described.text == answered.text
-        assert described.provenance["settings"]["frames"] == 1
-        frames = [Image.new("RGB", (20, 20), (20 * index, 0, 0)) for index in range(12)]
-        file = io.BytesIO()
-        frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
-        moving = await engine.run("cap:describe-image;torch", {**arguments, "image": file.getvalue()})
-        assert moving.provenance["settings"]["frames"] == 12
-        with pytest.raises(CartdeckError) as caught:
-            await engine.run("cap:chat;torch", {**arguments, "messages": {"messages": said(b"no image", "?")}})
-        assert caught.value.code is Code.BAD_IMAGE
-        plain = await engine.run("cap:chat;torch", {**arguments, "messages": {"messages": said("only words")}})
-        assert plain.provenance["usage"]["prompt_tokens"] == len("<user>only words<assistant>")
-
-    with_engine(use)

@@ -72,6 +72,7 @@ def test_a_whole_folder_is_read_to_its_last_tensor(folder: Callable[..., Path]) 
         (safetensors({"w": ("F32", [2, 4], 16)}), Code.BAD_MODEL_FILE, "16 bytes"),
         (safetensors({"w": ("Q9", [2, 4], 16)}), Code.BAD_MODEL_FILE, "'Q9'"),
         (safetensors({"w": ("F32", [-1], 4)}), Code.BAD_MODEL_FILE, "'w'"),
+        (SOUND + b"more", Code.BAD_MODEL_FILE, "4 bytes more"),
     ],
 )
 def test_a_damaged_weights_file_is_named(folder: Callable[..., Path], content: bytes, code: Code, words: str) -> None:

@@ -4,13 +4,12 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cartdeck import Data, Engine, Progress
 from cartdeck_modelkit.sampling import SamplingSettings, read_settings
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.family import CAUSAL
@@ -119,6 +118,21 @@ def test_a_dialogue_goes_through_the_models_template(llama: Any, make_text: Make
     assert caught.value.code is Code.BAD_ARGUMENT
 
 
+def test_a_model_of_texts_alone_refuses_images(llama: Any, make_text: Make) -> None:
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    with pytest.raises(CartdeckError, match="sees no images") as caught:
+        make_text(llama, messages=[{"role": "user", "content": [image]}])
+    assert (caught.value.code, caught.value.argument) == (Code.UNSUPPORTED, "messages")
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_its_name() -> None:
+    from cartdeck_torch.engine.torch_device import open_device
+
+    with pytest.raises(CartdeckError, match="no device cuda:77 here") as caught:
+        open_device("cuda:77", threads=1)
+    assert (caught.value.code, caught.value.argument) == (Code.UNSUPPORTED, "device")
+
+
 def test_a_prompt_that_is_too_long_or_empty_is_refused_before_it_is_computed(llama: Any, make_text: Make) -> None:
     with pytest.raises(CartdeckError) as caught:
         make_text(llama, "x" * 2048)
@@ -186,90 +200,3 @@ def test_settings_out_of_range_name_their_argument() -> None:
         with pytest.raises(CartdeckError) as caught:
             read_settings({**values, name: value}.__getitem__)
         assert caught.value.argument == name
-
-
-WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
-
-
-def test_the_caps_of_text_are_served_with_their_provenance(with_engine: WithEngine, make_causal: MakeCausal) -> None:
-    path = make_causal("llama")
-
-    async def use(engine: Engine) -> None:
-        arguments: dict[str, Any] = {"model": str(path), "threads": 1, "temperature": 0, "max-tokens": 8}
-        async with engine.call("cap:generate-text;torch", {**arguments, "prompt": "hello"}) as call:
-            events = [event async for event in call]
-        text = b"".join(event.value for event in events if isinstance(event, Data)).decode()
-        made = events[-1].provenance
-        assert made["usage"]["prompt_tokens"] == 5
-        assert made["finish_reason"] in ("length", "stop")
-        assert made["timing"]["first_token_s"] > 0
-        assert isinstance(made["seed"], int)
-        phases = {event.phase for event in events if isinstance(event, Progress)}
-        assert {"load", "inference"} <= phases
-        said = {"messages": [{"role": "user", "content": "hi"}]}
-        answered = await engine.run("cap:chat;torch", {**arguments, "messages": said})
-        plain = await engine.run("cap:generate-text;torch", {**arguments, "prompt": "<user>hi<assistant>"})
-        assert answered.text == plain.text
-        assert text == (await engine.run("cap:generate-text;torch", {**arguments, "prompt": "hello"})).text
-        await refusals(engine, arguments)
-
-    async def refusals(engine: Engine, arguments: dict[str, Any]) -> None:
-        async def error_of(cap: str, **changes: Any) -> CartdeckError:
-            with pytest.raises(CartdeckError) as caught:
-                await engine.run(cap, {**arguments, **changes})
-            return caught.value
-
-        image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
-        error = await error_of("cap:chat;torch", messages={"messages": [{"role": "user", "content": [image]}]})
-        assert (error.code, error.argument) == (Code.UNSUPPORTED, "messages")
-        assert (await error_of("cap:chat;torch", messages={"messages": []})).code is Code.EMPTY_INPUT
-        error = await error_of("cap:generate-text;torch", prompt="x", grammar="root ::= [a-z]")
-        assert (error.code, error.argument) == (Code.UNSUPPORTED, "grammar")
-        error = await error_of(
-            "cap:chat;torch", messages={"messages": [{"role": "user", "content": "x"}]}, lora=["./a"]
-        )
-        assert (error.code, error.argument) == (Code.UNSUPPORTED, "lora")
-        error = await error_of("cap:generate-text;torch", prompt="x", **{"logit-bias": {"9999": 1}})
-        assert (error.code, error.argument) == (Code.BAD_ARGUMENT, "logit-bias")
-        error = await error_of("cap:generate-text;torch", prompt="x", device="cuda:77")
-        assert (error.code, error.argument) == (Code.UNSUPPORTED, "device")
-
-    with_engine(use)
-
-
-def test_a_running_text_is_given_up_and_the_next_one_made(with_engine: WithEngine, make_causal: MakeCausal) -> None:
-    path = make_causal("llama")
-
-    async def use(engine: Engine) -> None:
-        arguments: dict[str, Any] = {"model": str(path), "threads": 1, "prompt": "x" * 1900, "max-tokens": 100}
-        never_ends = {"logit-bias": {"257": -100}, "temperature": 0}
-        async with engine.call("cap:generate-text;torch", {**arguments, **never_ends}) as call:
-            async for event in call:
-                if isinstance(event, Data):
-                    break
-            call.cancel("enough")
-            with pytest.raises(CartdeckError) as caught:
-                async for _ in call:
-                    pass
-            assert caught.value.code is Code.CANCELLED
-        made = await engine.run("cap:generate-text;torch", {**arguments, "prompt": "hi", "max-tokens": 2})
-        assert made.provenance["usage"]["completion_tokens"] <= 2
-
-    with_engine(use)
-
-
-def test_what_there_is_to_know_of_a_model_and_the_devices_is_told(
-    with_engine: WithEngine, make_causal: MakeCausal
-) -> None:
-    async def use(engine: Engine) -> None:
-        info = (await engine.run("cap:model-info;torch", {"model": str(make_causal("llama"))})).json()
-        assert (info["architecture"], info["context_length"], info["layers"]) == ("llama", 2048, 2)
-        assert info["made_for"] == ["generating text"]
-        assert info["quantization"]["name"] == "F32"
-        assert info["parameters"] * 4 == info["memory"]["weights_bytes"] < info["memory"]["total_bytes"]
-        assert info["template"] == TEMPLATE
-        devices = (await engine.run("cap:device-info")).json()["devices"]
-        assert devices[0]["name"] == "cpu"
-        assert "float32" in devices[0]["dtypes"]
-
-    with_engine(use)

@@ -49,13 +49,14 @@ def wait_until(what: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def opened(open_generator: Make) -> Iterator[Make]:
     """`opened(path)` is the model there over two ranks, this process being one: in one group at a time, so that each
-    takes the place of the one before. A rank takes seconds to start."""
+    takes the place of the one before, and its ranks, which take seconds to start."""
     models: dict[Path, Any] = {}
 
     def open_it(path: Path, **settings: Any) -> Any:
         if path not in models:
-            close()
-            models[path] = open_generator(path, tensor_parallel=2, **settings)
+            ranks = [model.give_away() for model in models.values()]
+            models.clear()
+            models[path] = open_generator(path, ranks=ranks[0] if ranks else None, tensor_parallel=2, **settings)
         return models[path]
 
     def close() -> None:
