@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,8 @@ def child_processes() -> list[int]:
     """The direct children of this process, zombies included."""
     found: list[int] = []
     for children in Path("/proc/self/task").glob("*/children"):
-        found += map(int, children.read_text("ascii").split())
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found += map(int, children.read_text("ascii").split())
     return found
 
 
