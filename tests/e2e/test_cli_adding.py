@@ -1,17 +1,15 @@
 """`cartdeck add`, `update` and `rollback` as a person runs them, against a hub on loopback."""
 
-import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,27 +20,9 @@ pytestmark = [
 ]
 
 CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
-TESTS = Path(__file__).parents[1]
 LIMIT_S = 60.0
 MIB = 1024 * 1024
-TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-
-
-def load_file(name: str, path: Path) -> ModuleType:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-def small_gguf(seed: int = 0) -> bytes:
-    """A llama of two blocks with random weights, which answers nonsense."""
-    writer = load_file("gguf_writer", TESTS / "cartridges" / "gguf" / "conftest.py")
-    metadata = writer.tiny_metadata(**{"tokenizer.chat_template": TEMPLATE})
-    return writer.gguf_bytes(metadata, writer.tiny_tensors(seed))
+Gguf = Callable[..., bytes]
 
 
 @dataclass
@@ -95,16 +75,15 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    for hub in load_file("fake_hub", TESTS / "data" / "hub" / "fake_hub.py").serving():
-        yield Desk(tmp_path_factory.mktemp("adding"), hub)
+def desk(hub: Any, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    return Desk(tmp_path_factory.mktemp("adding"), hub)
 
 
 def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_each_step_is_a_line_and_the_model_is_in_the_catalog(desk: Desk) -> None:
+def test_each_step_is_a_line_and_the_model_is_in_the_catalog(desk: Desk, small_gguf: Gguf) -> None:
     desk.hub.add({"tiny.Q4_0.gguf": small_gguf(), "tiny.Q8_0.gguf": small_gguf() + bytes(99)}, name="owner/Tiny-GGUF")
     plan = desk.run("add", "owner/Tiny-GGUF", "--dry-run", "--quiet").stdout.splitlines()
     assert [row.split("\t")[:4] for row in plan] == [
@@ -122,7 +101,7 @@ def test_each_step_is_a_line_and_the_model_is_in_the_catalog(desk: Desk) -> None
     assert "`cartdeck update Tiny` looks for newer weights" in again
 
 
-def test_events_are_json_lines_and_so_is_an_error(desk: Desk) -> None:
+def test_events_are_json_lines_and_so_is_an_error(desk: Desk, small_gguf: Gguf) -> None:
     desk.hub.add({"m.Q4_0.gguf": small_gguf(seed=1)}, name="owner/lines")
     lines = [json.loads(line) for line in desk.run("add", "owner/lines", "--json").stdout.splitlines()]
     ended = [one["step"] for one in lines if one["event"] == "step-end"]
@@ -144,7 +123,7 @@ def test_an_error_names_the_step_and_the_remedy(desk: Desk) -> None:
     assert "Use weights in safetensors or GGUF form." in told
 
 
-def test_ctrl_c_in_the_middle_leaves_no_entry_and_the_next_goes_on(desk: Desk) -> None:
+def test_ctrl_c_in_the_middle_leaves_no_entry_and_the_next_goes_on(desk: Desk, small_gguf: Gguf) -> None:
     name, file = "owner/left", "left.Q4_0.gguf"
     slow = sys.modules["fake_hub"].File(small_gguf(seed=2) + bytes(8 * MIB), rate_bytes_s=4 * MIB)
     desk.hub.add({file: slow}, name=name)
@@ -158,6 +137,7 @@ def test_ctrl_c_in_the_middle_leaves_no_entry_and_the_next_goes_on(desk: Desk) -
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130, told
+    assert "stopped: what was fetched is kept" in told
     assert desk.hub.wait_idle(LIMIT_S)
     assert (desk.catalog.read_text() if desk.catalog.exists() else None) == before
     slow.rate_bytes_s = 0.0
@@ -166,7 +146,7 @@ def test_ctrl_c_in_the_middle_leaves_no_entry_and_the_next_goes_on(desk: Desk) -
     assert download["resumed_bytes"] > 0
 
 
-def test_newer_weights_are_taken_when_they_have_answered_and_given_back(desk: Desk) -> None:
+def test_newer_weights_are_taken_when_they_have_answered_and_given_back(desk: Desk, small_gguf: Gguf) -> None:
     first = desk.hub.add({"m.Q4_0.gguf": small_gguf(seed=3)}, name="owner/moving").branches["main"]
     desk.run("add", "owner/moving", "--name", "m", "--quiet")
     assert "m is of the newest weights there are" in desk.run("update", "m").stdout

@@ -1,12 +1,9 @@
 """Real models of three kinds, each as a repository of a hub on loopback, added side by side into one catalog."""
 
 import asyncio
-import importlib.util
 import os
-import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,18 +21,7 @@ pytestmark = [
     ),
 ]
 
-TESTS = Path(__file__).parents[1]
 LIMIT_S = 300.0
-
-
-def load_file(name: str, path: Path) -> ModuleType:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -45,7 +31,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_language_model_an_embedder_and_one_of_speech_are_added_side_by_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_model: Path, minilm: Path, whisper_tiny: Path
+    hub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_model: Path, minilm: Path, whisper_tiny: Path
 ) -> None:
     for name in list(os.environ):
         if name.startswith(("HF_", "HUGGING", "CARTDECK_MODELS_")):
@@ -53,11 +39,10 @@ def test_a_language_model_an_embedder_and_one_of_speech_are_added_side_by_side(
     monkeypatch.setenv("HF_TOKEN_PATH", os.devnull)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     catalog = tmp_path / "catalog.toml"
-    for hub in load_file("fake_hub", TESTS / "data" / "hub" / "fake_hub.py").serving():
-        hub.add({real_model.name: real_model.read_bytes()}, name="owner/language")
-        hub.add(files_of(minilm), name="owner/vectors")
-        hub.add(files_of(whisper_tiny), name="owner/speech")
-        results = asyncio.run(add_all(catalog, hub.url, tmp_path / "models"))
+    hub.add({real_model.name: real_model.read_bytes()}, name="owner/language")
+    hub.add(files_of(minilm), name="owner/vectors")
+    hub.add(files_of(whisper_tiny), name="owner/speech")
+    results = asyncio.run(add_all(catalog, hub.url, tmp_path / "models"))
     language, vectors, speech = (next(step for step in one["steps"] if step["step"] == "smoke-test") for one in results)
     assert "Hello" in language["answer"]
     assert language["tokens_per_s"] > 0

@@ -1,12 +1,10 @@
 """An engine on real processes, with short durations, that leaves nothing behind."""
 
-import importlib.util
 import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import anyio
@@ -19,8 +17,6 @@ from cartdeck_protocol.caps import build_manifest
 DATA = Path(__file__).parent.parent / "data" / "cartridges"
 ECHO = Path(__file__).parents[2] / "cartridges" / "cartdeck_echo"
 LIMIT_S = 20.0
-TESTS = Path(__file__).parents[1]
-TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
 @pytest.fixture
@@ -164,31 +160,3 @@ def runs() -> Callable[[int], bool]:
 @pytest.fixture
 def children() -> Callable[[], list[int]]:
     return child_processes
-
-
-def load_file(name: str, path: Path) -> ModuleType:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-@pytest.fixture(scope="session")
-def small_gguf() -> Callable[..., bytes]:
-    """The bytes of a llama of two blocks with random weights: `small_gguf(seed=1, fill=nan, **{"general.name": "x"})`.
-    It has a chat template, and answers nonsense."""
-    writer = load_file("gguf_writer", TESTS / "cartridges" / "gguf" / "conftest.py")
-
-    def make(*, seed: int = 0, fill: float | None = None, **changes: Any) -> bytes:
-        metadata = writer.tiny_metadata(**{"tokenizer.chat_template": TEMPLATE, **changes})
-        return writer.gguf_bytes(metadata, writer.tiny_tensors(seed, fill))
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Any]:
-    yield from load_file("fake_hub", TESTS / "data" / "hub" / "fake_hub.py").serving()

@@ -139,7 +139,8 @@ def _none_usable(candidates: Sequence[Candidate], refusals: Mapping[str, tuple[s
 
 def _why_taken(one: Candidate) -> str:
     kind = f"{one.quantization} " if one.quantization else ""
-    return f"{kind}in a {one.format} file for the backend {one.backend}. {one.sentence}"
+    eyes = f" Its projector for images, {one.projector}, is not taken." if one.projector is not None else ""
+    return f"{kind}in a {one.format} file for the backend {one.backend}. {one.sentence}{eyes}"
 
 
 def _why_behind(one: Candidate, taken: Candidate) -> str:

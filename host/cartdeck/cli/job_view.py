@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from cartdeck.adding.job import Job
-from cartdeck.adding.step import JobEnded, JobEvent, StepBegan, StepEnded, StepProgress
+from cartdeck.adding.step import JobEnded, JobEvent, Step, StepBegan, StepEnded, StepProgress
 from cartdeck.adding.telling import event_record
 from cartdeck.cli.bar import open_display
 from cartdeck.cli.display import Display
@@ -31,15 +31,22 @@ def run_job(make: Callable[[Engine], Job], *, as_json: bool, is_quiet: bool) -> 
     async def work() -> dict[str, Any]:
         display = open_display(is_quiet=is_quiet or as_json, is_verbose=False)
         async with Engine() as engine, shown(display), make(engine) as job:
-            lines = _Lines() if as_json else None
-            async for event in job:
-                if lines is not None:
-                    lines.write(event)
-                else:
-                    _show(display, event)
+            try:
+                await _follow(job, display, _Lines() if as_json else None)
+            except anyio.get_cancelled_exc_class():
+                display.note("stopped: what was fetched is kept, and the same command goes on there")
+                raise
             return job.result
 
     return run_interruptible(work)
+
+
+async def _follow(job: Job, display: Display, lines: "_Lines | None") -> None:
+    async for event in job:
+        if lines is not None:
+            lines.write(event)
+        else:
+            _show(display, event)
 
 
 class _Lines:
@@ -65,7 +72,9 @@ def _show(display: Display, event: JobEvent) -> None:
             display.progress(Progress(event.overall, event.step.title, event.step.label, None, None, ""))
         case StepProgress():
             words = event.message or event.step.title
-            display.progress(Progress(event.overall, words, event.step.label, event.work, event.total, ""))
+            # Of a download alone the amount is shown, in bytes: elsewhere the words say what is counted.
+            work, total = (event.work, event.total) if event.step is Step.DOWNLOAD else (None, None)
+            display.progress(Progress(event.overall, words, event.step.label, work, total, ""))
         case StepEnded():
             display.note(f"{event.step.label:<10} {event.seconds:6.1f} s  {event.text}")
         case JobEnded():
