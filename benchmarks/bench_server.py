@@ -278,7 +278,7 @@ async def chats(figures: Figures, folder: Path, *, rounds: int, is_quick: bool) 
         for number in range(rounds):
             turns = [1, 1] if is_quick else [1]
             for clients in [*turns, 8, 32]:
-                tokens = (64 if is_quick else 256) if clients == 1 else (8 if is_quick else 64)
+                tokens = (64 if is_quick else 256) if clients == 1 else (16 if is_quick else 64)
                 pair = [(peer, "cartdeck"), (other, "llama-cpp")]
                 found = {
                     name: await measure_chat(one, name, figures, tokens=tokens, clients=clients)
