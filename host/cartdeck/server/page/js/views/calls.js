@@ -65,8 +65,8 @@ function textOf(call) {
   return `${call.model ?? ""} ${call.cap} ${call.cartridge} ${call.state} ${call.error?.code ?? ""}`.toLowerCase();
 }
 
-/** A round length, so that bars do not stretch with every call: 0.1, 0.2, 0.5, 1, 2, 5 … seconds. */
+/** A round length, so that bars do not stretch with every call: 1, 1.5, 2, 3, 5, 7.5, 10 … seconds. */
 function scaleOf(longestS) {
   const power = 10 ** Math.floor(Math.log10(longestS));
-  return power * ([1, 2, 5, 10].find((one) => one * power >= longestS) ?? 10);
+  return power * ([1, 1.5, 2, 3, 5, 7.5, 10].find((one) => one * power >= longestS) ?? 10);
 }
