@@ -79,4 +79,6 @@ def is_about_loading(error: CartdeckError) -> bool:
     """Whether the model is at fault, or what it needs; not a request that asked for too much, nor a full queue."""
     if error.code in _SAYS_NOTHING or is_about_request(error):
         return False
+    if error.code is Code.UNSUPPORTED and error.argument == "projector":  # it was shown an image, and has no eyes
+        return False
     return error.error_class is not ErrorClass.INPUT or error.argument is None or error.argument in _OF_MODEL

@@ -143,6 +143,15 @@ def test_a_model_that_sees_is_shown_an_image(real: Any, asked: Any, tmp_path: Pa
     assert "red" in answer.choices[0].message.content
 
 
+def test_a_model_without_eyes_says_so_by_the_messages_and_has_not_failed(real: Any, asked: Any) -> None:
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pixel}"}}
+    with pytest.raises(openai.BadRequestError, match="sees no images") as caught:
+        asked(model="default", messages=[{"role": "user", "content": [image]}], max_tokens=1)
+    assert caught.value.param == "messages"
+    assert "failed" not in {one["state"] for one in real.get("/v1/models")["data"]}
+
+
 def test_an_address_of_an_image_is_not_followed(asked: Any) -> None:
     content = [{"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/x.png"}}]
     with pytest.raises(openai.BadRequestError) as caught:
