@@ -42,10 +42,12 @@ def run_asking(
     run_interruptible(run)
 
 
-async def ask_about(ask: Ask, cap: str, arguments: Mapping[str, Any], *, name: str, path: Path) -> Result:
+async def ask_about(
+    ask: Ask, cap: str, arguments: Mapping[str, Any], *, name: str, path: Path, on_data: OnData | None = None
+) -> Result:
     """Asks with the file as the argument `name`: one of several, so an error that comes of it begins with its path."""
     try:
-        return await ask(cap, {**arguments, name: path})
+        return await ask(cap, {**arguments, name: path}, on_data or _ignore)
     except CartdeckError as error:
         if error.argument != name and error.phase != "inference":
             raise

@@ -58,9 +58,11 @@ def embed(
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.output import StandardOutput
     from cartdeck.cli.render import json_line
-    from cartdeck.cli.vector_file import write_vectors
+    from cartdeck.cli.vector_file import check_free, write_vectors
     from cartdeck.plain import plain
 
+    if out is not None:
+        check_free(out, is_forced=force)  # now, not behind an hour of vectors
     wanted = _texts(texts, file)
     arguments = opt.given(model=model, pooling=pooling, truncate=truncate, threads=threads, gpu_layers=gpu_layers)
     arguments |= {"texts": wanted, "normalize": normalize}

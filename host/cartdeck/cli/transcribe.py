@@ -3,11 +3,9 @@
 It does not know audio formats: the cartridge looks at the bytes.
 """
 
-import json
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,11 +13,14 @@ from cartdeck.cli import text_options as opt
 from cartdeck.cli.options import AsJson, Quiet, Timeout, Verbose
 from cartdeck_protocol.errors import Code, failure
 
+if TYPE_CHECKING:
+    from cartdeck.cli.transcript_sheet import Block
+
 CAP = "cap:transcribe-speech"
 EXAMPLE = """Write down what is said in audio files, or translate it into English.
 
-The model must be one made for speech (Whisper). Of several files each text follows its file's name; with --json it is
-one record a line.
+The model must be one made for speech (Whisper). What is said is printed as it is understood. Of several files each text
+follows its file's name; with --json it is one record a line.
 
 \b
 Example: cartdeck transcribe talk.flac --model ./whisper-base --format srt > talk.srt"""
@@ -53,52 +54,52 @@ def transcribe(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
+    from cartdeck import subtitles
     from cartdeck.cli.asking import Ask, ask_about, run_asking
+    from cartdeck.cli.bar import open_display
+    from cartdeck.cli.display import harmless
     from cartdeck.cli.listing import print_text
+    from cartdeck.cli.transcript_sheet import TranscriptSheet
 
     paths = [_recording(path) for path in audio]
     arguments = opt.given(model=model, language=language, beams=beams, threads=threads, gpu_layers=gpu_layers)
     arguments |= {"task": "translate"} if translate else {}
-    write = _writer(Format.JSON if as_json else form, with_times=timestamps)
+    display = open_display(is_quiet=quiet, is_verbose=verbose)
+    block = _block(form, with_times=timestamps)
 
     async def work(ask: Ask) -> None:
         for path in paths:
-            result = await ask_about(ask, CAP, arguments, name="audio", path=path)
-            if len(paths) > 1 and write is _plain:
-                print_text(f"{path}: ")
-            print_text(write(path, result))
+            if as_json or form is Format.JSON:
+                print_text(_record(path, await ask_about(ask, CAP, arguments, name="audio", path=path)))
+                continue
+            lead = f"{harmless(str(path))}: " if len(paths) > 1 and block is None else ""
+            header = subtitles.VTT_HEADER if form is Format.VTT else ""
+            sheet = TranscriptSheet(block, lead=lead + header, display=display)
+            await ask_about(ask, CAP, arguments, name="audio", path=path, on_data=sheet.take)
+            sheet.finish()
 
-    run_asking(work, timeout_s=timeout, is_quiet=quiet, is_verbose=verbose)
+    run_asking(work, timeout_s=timeout, display=display)
 
 
-def _writer(form: Format, *, with_times: bool) -> Callable[[Path, Any], str]:
+def _block(form: Format, *, with_times: bool) -> "Block | None":
+    """How a segment is written; None for the plain text."""
     from cartdeck import subtitles
 
-    if form is Format.JSON:
-        return _record
     if form is Format.SRT:
-        return lambda _, result: subtitles.as_srt(_segments(result))
+        return subtitles.srt_block
     if form is Format.VTT:
-        return lambda _, result: subtitles.as_vtt(_segments(result))
-    return (lambda _, result: subtitles.with_times(_segments(result))) if with_times else _plain
-
-
-def _plain(_: Path, result: Any) -> str:
-    from cartdeck.cli.display import harmless
-
-    return harmless(result.text.strip()) + "\n"
+        return lambda _, segment: subtitles.vtt_block(segment)
+    return (lambda _, segment: subtitles.timed_line(segment)) if with_times else None
 
 
 def _record(path: Path, result: Any) -> str:
     from cartdeck.cli.render import json_line
+    from cartdeck.cli.transcript_sheet import segment_of
     from cartdeck.plain import plain
 
-    record = {"audio": str(path), "text": result.text.strip(), "segments": _segments(result)}
+    segments = [segment_of(item) for item in result.items_of("segments")]
+    record = {"audio": str(path), "text": result.text.strip(), "segments": segments}
     return json_line(record | {"provenance": plain(result.provenance)})
-
-
-def _segments(result: Any) -> list[dict[str, Any]]:
-    return [json.loads(item) if isinstance(item, bytes | str) else item for item in result.items_of("segments")]
 
 
 def _recording(path: Path) -> Path:

@@ -18,8 +18,7 @@ def write_vectors(path: Path, vectors: Sequence[bytes], *, is_forced: bool = Fal
 
     Raises BAD_ARGUMENT for a file that is there already, INSUFFICIENT_STORAGE where it cannot be written.
     """
-    if path.exists() and not is_forced:
-        raise failure(Code.BAD_ARGUMENT, f"{path} exists; --force overwrites it.", argument="--out")
+    check_free(path, is_forced=is_forced)
     width = len(vectors[0]) // 4 if vectors else 0
     shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({len(vectors)}, {width}), }}"
     padding = -(len(_MAGIC) + 2 + len(shape) + 1) % _ALIGNMENT
@@ -32,3 +31,11 @@ def write_vectors(path: Path, vectors: Sequence[bytes], *, is_forced: bool = Fal
         part.unlink(missing_ok=True)
         message = f"{path} cannot be written: {error.strerror}."
         raise failure(Code.INSUFFICIENT_STORAGE, message, argument="--out") from None
+
+
+def check_free(path: Path, *, is_forced: bool) -> None:
+    """Raises BAD_ARGUMENT for a file that is there already, FILE_NOT_FOUND for a folder that is not."""
+    if path.exists() and not is_forced:
+        raise failure(Code.BAD_ARGUMENT, f"{path} exists; --force overwrites it.", argument="--out")
+    if not path.parent.is_dir():
+        raise failure(Code.FILE_NOT_FOUND, f"There is no folder {path.parent} for {path.name}.", argument="--out")
