@@ -74,13 +74,14 @@ def remove_model(path: Path, name: str) -> Catalog:
     return edit(path, remove)
 
 
-def pin_origin(path: Path, name: str, origin: dict[str, Any]) -> Catalog:
-    """Write down what the source gave with the first download. One that is there already stays."""
+def pin_origin(path: Path, name: str, origin: dict[str, Any], *, source: str | None = None) -> Catalog:
+    """Write down what the source gave with the first download. One that is there already stays; so does a model that
+    has another `source` by now."""
 
     def pin(document: Document) -> None:
-        models: Any = document.get("models", {})
-        if name in models and "origin" not in models[name]:
-            models[name]["origin"] = _as_table(origin)
+        model: Any = document.get("models", {}).get(name)
+        if model is not None and "origin" not in model and source in (None, model.get("source")):
+            model["origin"] = _as_table(origin)
 
     return edit(path, pin)
 

@@ -109,7 +109,7 @@ class Origins:
         from cartdeck.catalog.editing import pin_origin  # noqa: PLC0415  # its library edits, and nothing else needs it
 
         try:
-            catalog = await asyncio.to_thread(pin_origin, pin.home.path, pin.name, found.table())
+            catalog = await asyncio.to_thread(pin_origin, pin.home.path, pin.name, found.table(), source=pin.source)
         except CartdeckError as error:
             self._unpinned.add(pin.source)
             _LOGGER.warning("the origin of %s is not written down: %s", pin.name, error.message)

@@ -85,6 +85,7 @@ def test_one_that_others_fall_back_to_stays(path: Path) -> None:
 
 def test_an_origin_is_written_once(path: Path) -> None:
     origin = {"revision": "abc", "files": {"m.gguf": {"size_bytes": 5, "sha256": "0" * 64}}}
+    assert pin_origin(path, "small", origin, source="hf:another/one").entries["small"].origin is None
     pin_origin(path, "small", origin)
     catalog = pin_origin(path, "small", origin | {"revision": "def"})
     pinned = catalog.entries["small"].origin

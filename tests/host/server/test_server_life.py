@@ -138,12 +138,11 @@ def test_a_server_that_stops_takes_no_new_request(start: Any) -> None:
 
 def test_a_signal_while_a_model_loads_ends_the_load_and_leaves_no_process(start: Any) -> None:
     with start("--grace", "0.2") as server:
-        connection = server.send(CHAT, {"model": "act:load=600", "messages": MESSAGES})
-        server.wait_for(lambda: server.open_calls("act:load=600") == {"load": 1})
-        started = [one["pid"] for one in server.get("/stats")["sessions"] if one["pid"]]
-        server.stop(signal.SIGINT)
-        assert b"ABORTED" in connection.recv(65536)
-        connection.close()
+        with server.send(CHAT, {"model": "act:load=600", "messages": MESSAGES}) as connection:
+            server.wait_for(lambda: server.open_calls("act:load=600") == {"load": 1})
+            started = [one["pid"] for one in server.get("/stats")["sessions"] if one["pid"]]
+            server.stop(signal.SIGINT)
+            assert b"ABORTED" in b"".join(iter(lambda: connection.recv(65536), b""))
         code, log = server.end()
     assert code == 0
     assert "Traceback" not in log
