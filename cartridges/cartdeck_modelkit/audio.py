@@ -13,6 +13,8 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 LONGEST_S: Final = 4 * 3600.0
 """Four hours at 16 kHz are 0.9 GB of samples."""
+LOWEST_RATE_HZ: Final = 1000
+"""Below it nothing is speech, and a few bytes of a header that lies would become hours of samples."""
 HIGHEST_RATE_HZ: Final = 768_000
 MOST_CHANNELS: Final = 64
 _BLOCK_FRAMES: Final = 1 << 18
@@ -35,6 +37,16 @@ class Audio:
         return len(self.samples) / 4 / self.rate_hz
 
 
+class _Bytes(BytesIO):
+    """A damaged file may send its reader before the beginning: soundfile would print a traceback for it."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        try:
+            return super().seek(offset, whence)
+        except ValueError:
+            return self.tell()
+
+
 def decode_audio(data: bytes, *, rate_hz: int, argument: str = "audio") -> Audio:
     """The audio in `data`, its channels' mean, resampled to `rate_hz`. For a worker thread: an hour takes seconds.
 
@@ -50,7 +62,7 @@ def decode_audio(data: bytes, *, rate_hz: int, argument: str = "audio") -> Audio
     import soundfile  # noqa: PLC0415 - only when there is audio  # pyright: ignore[reportMissingTypeStubs]  # none
 
     try:
-        with soundfile.SoundFile(BytesIO(data)) as file:
+        with soundfile.SoundFile(_Bytes(data)) as file:
             audio = _read(file, rate_hz, argument)
             if _tells_length(data):
                 _check_length(audio, file.frames / file.samplerate, argument)
@@ -83,7 +95,7 @@ def _read(file: Any, rate_hz: int, argument: str) -> Audio:
     import soxr  # noqa: PLC0415 - as above  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
     source_hz, channels = int(file.samplerate), int(file.channels)
-    if not 0 < source_hz <= HIGHEST_RATE_HZ or not 0 < channels <= MOST_CHANNELS:
+    if not LOWEST_RATE_HZ <= source_hz <= HIGHEST_RATE_HZ or not 0 < channels <= MOST_CHANNELS:
         raise _bad(f"it has {channels} channels of {source_hz:,} Hz", argument)
     if file.frames > LONGEST_S * source_hz and file.frames < 1 << 62:
         hours = file.frames / source_hz / 3600

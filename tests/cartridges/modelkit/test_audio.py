@@ -1,5 +1,6 @@
 """Audio of any rate and number of channels becomes samples at one rate; what cannot be read is named."""
 
+import contextlib
 import io
 import sys
 from typing import Any
@@ -121,6 +122,22 @@ def test_a_container_without_sound_or_cut_off_says_so() -> None:
 def test_no_bytes_and_no_samples_are_empty() -> None:
     assert error_of(b"").code is Code.EMPTY_INPUT
     assert error_of(as_file(np.zeros(0, np.float32), 16000)).code is Code.EMPTY_INPUT
+
+
+@pytest.mark.parametrize(("place", "value"), [(22, b"\xff\xff"), (24, bytes([1, 0, 0, 0])), (24, b"\xff" * 4)])
+def test_a_header_of_channels_or_a_rate_that_nothing_has_is_refused(place: int, value: bytes) -> None:
+    data = as_file(np.zeros(16000, np.float32), 16000)
+    assert error_of(data[:place] + value + data[place + len(value) :]).code is Code.BAD_AUDIO
+
+
+def test_a_damaged_file_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    data = as_file(tone(440, rate_hz=16000), 16000, "RF64")
+    for place in range(16, 40):
+        damaged = bytearray(data)
+        damaged[place] ^= 0xFF
+        with contextlib.suppress(CartdeckError):
+            decode_audio(bytes(damaged), rate_hz=16000)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_samples_without_a_header_are_no_audio() -> None:
