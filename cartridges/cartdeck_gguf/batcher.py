@@ -31,8 +31,11 @@ READING_SHARE: Final = 0.75
 _LOOK_S: Final = 1.0
 """How often a text is looked at whose reader takes nothing."""
 
-Parts = list[tuple[Track, list[int], int]]
-"""Tokens of texts, with the place where each text's begin."""
+Part = tuple[Track, list[int], int]
+"""Tokens of a text in a call, with the row of what comes of them."""
+
+
+_NOBODY: Final[frozenset[Generation]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -61,7 +64,7 @@ class Batcher:
         self._open_texts: dict[Generation, int] = {}
         self._lock = threading.Lock()
         self._inbox: deque[Generation] = deque()
-        self._in_call: frozenset[Generation] = frozenset()
+        self._in_call: frozenset[Generation] = _NOBODY
         self._calling: Context | None = None
         self._has_cancelled = False
         self._read_s = self._drawn_s = 0.0
@@ -100,6 +103,10 @@ class Batcher:
         self._take_inbox()
         if self._has_cancelled:
             self._drop_cancelled()
+        if len(self._live) == 1 and self._live[0].can_draw and not any(lane.has_waiting for lane in self.lanes):
+            self._read_s = self._drawn_s = 0.0
+            self._compute(self._live[:])  # what most rounds are, without the looks at others
+            return 0.0
         for lane in self.lanes:
             if lane.has_waiting:
                 self._live.extend(lane.seat([track for track in self._live if self._lane_of(track) is lane]))
@@ -113,6 +120,11 @@ class Batcher:
             self._read_s = self._drawn_s = 0.0  # nobody can be drawn for: the next round reads
             return 0.0
         return self._look_at_stalled()
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether one text is computed and no other."""
+        return len(self._live) == 1
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -186,7 +198,7 @@ class Batcher:
         if part.insert is not None:
             is_done = self._compute_insert(track, part.start)
         else:
-            is_done = self._compute([(track, part.tokens, part.start)])
+            is_done = self._compute([track], part.tokens)
         self._read_s += time.monotonic() - started
         return is_done
 
@@ -196,21 +208,25 @@ class Batcher:
         for lane in self.lanes:
             live = [track for track in self._live if self._lane_of(track) is lane]
             self.stats.left_out += sum(1 for track in live if track.is_left_out)
-            parts = [(track, track.pending, len(track.trace.tokens)) for track in live if track.can_draw]
-            if parts:
-                is_done = self._compute(parts) or is_done
+            able = [track for track in live if track.can_draw]
+            if able:
+                is_done = self._compute(able) or is_done
         self._drawn_s += time.monotonic() - started
         return is_done
 
-    def _compute(self, parts: Parts) -> bool:
-        """Computes tokens of one or more texts of a lane in one call, and draws from what comes of it. Whether it was
-        done."""
-        context, stats = self._lane_of(parts[0][0]).context, self.stats
-        generations = frozenset(track.generation for track, _, _ in parts)
+    def _compute(self, tracks: list[Track], prompt: list[int] | None = None) -> bool:
+        """Computes one token of one or more texts of a lane in one call, or the next of one's `prompt`, and draws from
+        what comes of it. Whether it was done."""
+        context, stats = self._lane_of(tracks[0]).context, self.stats
+        is_shared = len(tracks) > 1
+        generations = frozenset([track.generation for track in tracks]) if is_shared else tracks[0].alone
         if not self._begin_call(context, generations):
             return False
         context.start_batch()
-        rows = [context.add(track.sequence, tokens, start) for track, tokens, start in parts]
+        parts: list[Part] = []
+        for track in tracks:
+            trace, tokens = track.trace, prompt or track.pending
+            parts.append((track, tokens, context.add(trace.sequence, tokens, len(trace.tokens))))
         try:
             decoded = context.compute()
         except CartdeckError as error:
@@ -220,17 +236,16 @@ class Batcher:
         finally:
             self._end_call()
         if decoded is not decoded.DONE:
-            for track, _, start in parts:
-                context.forget(track.sequence, start)
+            for track in tracks:
+                context.forget(track.sequence, len(track.trace.tokens))
             if decoded is decoded.NO_ROOM:
-                self._make_room(parts[-1][0])
+                self._make_room(tracks[-1])
             return decoded is decoded.NO_ROOM
         stats.calls += 1
-        stats.tokens += sum(len(tokens) for _, tokens, _ in parts)
-        stats.most_sequences = max(stats.most_sequences, len(parts))
-        is_shared = len(parts) > 1
         stats.shared_calls += is_shared
-        for (track, tokens, _), row in zip(parts, rows, strict=True):
+        stats.most_sequences = max(stats.most_sequences, len(parts))
+        for track, tokens, row in parts:
+            stats.tokens += len(tokens)
             track.generation.is_batched |= is_shared
             self._advance(track, tokens, row)
         return True
@@ -245,22 +260,24 @@ class Batcher:
             return True
 
     def _end_call(self) -> None:
-        with self._lock:
-            self._in_call, self._calling = frozenset(), None
+        # without the lock: a cancel that still sees the call sets a flag that the next call clears
+        self._in_call, self._calling = _NOBODY, None
 
     def _advance(self, track: Track, tokens: list[int], row: int) -> None:
         """Takes in that tokens were computed; draws the next one when the prompt is whole."""
         if track.sequence < 0:
             return  # another text of the same request failed in this round
+        was_reading = track.is_reading
         track.computed(tokens, self._model.slice_tokens)
-        if track.is_reading:
+        if was_reading and track.is_reading:
             track.generation.delivery.touch()
             return
+        lane = self._lane_of(track)
         try:
-            siblings = self._lane_of(track).siblings(track)
+            siblings = lane.siblings(track) if was_reading else []
             self._live.extend(siblings)
             for one in (*siblings, track):
-                one.draw(self._lane_of(track).context, row)
+                one.draw(lane.context, row)
                 if one.choice.finish_reason is not None:
                     self._leave(one)
         except CartdeckError as error:

@@ -79,7 +79,7 @@ async def answer(
         question = await ask(instance, model, dialogue, tool_use=tool_use, template=template)
         generation = Generation(question.prompt, settings, constraint=question.constraint)
         calls = CallSplitter(question.syntax) if question.syntax is not None else None
-        async with aclosing(follow(instance, generation, output)) as pieces:
+        async with aclosing(follow(instance, generation, output, is_plain=calls is None)) as pieces:
             async for piece in pieces:
                 if calls is None:
                     await write_piece(piece, generation, output)

@@ -124,6 +124,7 @@ class Model:
             raise load_failure(path, errors=log.errors(), tail=log.tail(), engine=f"{LIBRARY} {VERSION}")
         self._vocabulary: Any = native.llama_model_get_vocab(self._model)
         self._pieces: dict[int, bytes] = {}
+        self._ends: dict[int, bool] = {}
         self._buffer = ctypes.create_string_buffer(_PIECE_BYTES)
 
     @property
@@ -190,7 +191,10 @@ class Model:
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends the text."""
-        return bool(native.llama_vocab_is_eog(self._vocabulary, token))
+        found = self._ends.get(token)
+        if found is None:
+            found = self._ends[token] = bool(native.llama_vocab_is_eog(self._vocabulary, token))
+        return found
 
     def piece(self, token: int) -> bytes:
         """The bytes that a token adds to the text: b"" for one of control."""

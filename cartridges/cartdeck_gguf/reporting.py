@@ -10,24 +10,38 @@ from dataclasses import replace
 
 from cartdeck_gguf.generation import Generation, LogLine, Piece
 from cartdeck_gguf.instance import Instance
+from cartdeck_gguf.short_way import ShortWay
 from cartdeck_modelkit.phases import SHORTEST_INTERVAL_S, InferenceReporter, keeping_alive
 from cartdeck_protocol.progress import INFERENCE
 from cartdeck_sdk import Output
 
 
-async def follow(instance: Instance, generation: Generation, output: Output) -> AsyncGenerator[Piece]:
+async def follow(
+    instance: Instance, generation: Generation, output: Output, *, is_plain: bool = False
+) -> AsyncGenerator[Piece]:
     """Has the texts made; their pieces as they come, several that came at once as one. Progress and the engine's lines
-    are told on the way. Raises what `Instance.generate` raises."""
+    are told on the way. Raises what `Instance.generate` raises.
+
+    `is_plain`: each piece is written to the main output before the next is asked for. Those of a lone text then go
+    there by themselves behind the first one, and do not come here.
+    """
     reporter = GenerationReporter(output, generation)
+    way = ShortWay(generation, output, is_alone=lambda: instance.batcher.is_lone)
     async with keeping_alive(reporter.repeat), aclosing(instance.generate(generation)) as batches:
         reporter.report()
-        async for items in batches:
-            reporter.report()
-            for item in items:
-                if isinstance(item, LogLine):
-                    output.log(item.level, item.text)
-            for piece in merged(item for item in items if isinstance(item, Piece)):
-                yield piece
+        try:
+            async for items in batches:
+                reporter.report()
+                for item in items:
+                    if isinstance(item, LogLine):
+                        output.log(item.level, item.text)
+                pieces = merged(item for item in items if isinstance(item, Piece))
+                for piece in pieces:
+                    yield piece
+                if is_plain and pieces:
+                    way.open()
+        finally:
+            way.close()
 
 
 def merged(pieces: Iterable[Piece]) -> list[Piece]:

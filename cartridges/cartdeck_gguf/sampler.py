@@ -7,7 +7,7 @@ import ctypes
 from math import isfinite
 from typing import Any, Final
 
-from cartdeck_gguf.context import Context
+from cartdeck_gguf.context import Context, Logits
 from cartdeck_gguf.gbnf import explain_refusal
 from cartdeck_gguf.llama import NATIVE, NUMPY, Model
 from cartdeck_gguf.logprobs import Scores
@@ -40,9 +40,11 @@ class Sampler:
         """Raises `INVALID_GRAMMAR` for a grammar that the engine does not take, `BAD_ARGUMENT` for a bias on a token
         that the vocabulary lacks."""
         self._constraint = constraint
-        self._bias_tokens, self._biases = _read_biases(settings.logit_bias, model.vocabulary_size)
+        self._biases = _read_biases(settings.logit_bias, model.vocabulary_size)
         self._is_greedy = settings.temperature < _COLDEST and not _has_penalties(settings)
         self._is_row_shared = settings.texts > 1
+        is_free = constraint is None and not settings.grammar
+        self._is_plain = self._is_greedy and is_free and not self._is_row_shared
         self._grammar: Any = _new_grammar(model, settings.grammar, log) if settings.grammar else None
         self._ids: Any = NUMPY.arange(model.vocabulary_size, dtype=NUMPY.int32)
         self._candidates: Any = NUMPY.zeros(model.vocabulary_size if self._grammar else 1, _CANDIDATE)
@@ -72,25 +74,39 @@ class Sampler:
 
         Raises `INVALID_GRAMMAR` when grammar or constraint leave no token of this vocabulary to go on with.
         """
-        logits, constraint = context.logits(row), self._constraint
-        if logits is None or not isfinite(logits[logits.argmax()]):  # where a NaN is, it is the largest
+        found = context.logits(row)
+        if found is None:
             return None
-        found = logits.copy() if self._is_row_shared else None  # each text of a prompt draws its first token from it
+        if self._is_plain:
+            return self._likeliest(found)
+        logits, constraint = found.array, self._constraint
+        if not isfinite(logits[logits.argmax()]):  # where a NaN is, it is the largest
+            return None
+        whole = logits.copy() if self._is_row_shared else None  # each text of a prompt draws its first token from it
         if constraint is not None:
             self._mask(logits, constraint)
-        if self._biases is not None:
-            logits[self._bias_tokens] += self._biases
+        self._add_biases(found)
         if self._grammar:
             token = self._sample_by_grammar(logits)
         elif self._is_greedy:
-            token = int(logits.argmax())  # a tenth of the chain's time, which makes a record of each token first
+            token = int(logits.argmax())
         else:
             token = int(NATIVE.llama_sampler_sample(self._chain, context.handle, row))
         if constraint is not None:
             constraint.accept(token)
-        if found is not None:
-            logits[:] = found
+        if whole is not None:
+            logits[:] = whole
         return token
+
+    def _likeliest(self, logits: Logits) -> int | None:
+        self._add_biases(logits)
+        token = int(logits.array.argmax())  # the chain would make a record of each token first; a NaN is the largest
+        return token if isfinite(logits.numbers[token]) else None
+
+    def _add_biases(self, logits: Logits) -> None:
+        numbers = logits.numbers
+        for token, bias in self._biases:
+            numbers[token] += bias
 
     @property
     def is_complete(self) -> bool:
@@ -100,7 +116,7 @@ class Sampler:
     def scores(self, context: Context, row: int, top: int) -> Scores | None:
         """How likely the model finds each token there, and the `top` likeliest; before `sample` is asked."""
         logits = context.logits(row)
-        return None if logits is None else Scores(logits, top)
+        return None if logits is None else Scores(logits.array, top)
 
     def _mask(self, logits: Any, constraint: Constraint) -> None:
         allowed: Any = NUMPY.unpackbits(NUMPY.frombuffer(constraint.mask(), NUMPY.uint8), bitorder="little")
@@ -160,8 +176,8 @@ def _has_penalties(settings: SamplingSettings) -> bool:
     return penalties != (1.0, 0.0, 0.0)
 
 
-def _read_biases(biases: tuple[tuple[int, float], ...], vocabulary_size: int) -> tuple[Any, Any]:
-    """Tokens and what is added to their numbers, as arrays; None twice where there are none."""
+def _read_biases(biases: tuple[tuple[int, float], ...], vocabulary_size: int) -> list[tuple[int, float]]:
+    """Tokens, each once, and what is added to their numbers."""
     added: dict[int, float] = {}
     for token, bias in biases:
         if token >= vocabulary_size:
@@ -171,9 +187,7 @@ def _read_biases(biases: tuple[tuple[int, float], ...], vocabulary_size: int) ->
                 argument="logit-bias",
             )
         added[token] = added.get(token, 0.0) + bias
-    if not added:
-        return None, None
-    return NUMPY.array(list(added), NUMPY.int64), NUMPY.array(list(added.values()), NUMPY.float32)
+    return list(added.items())
 
 
 def _new_grammar(model: Model, text: str, log: NativeLog) -> Any:

@@ -27,7 +27,7 @@ async def generate_text(request: Request, output: Output) -> None:
     provenance = new_provenance(request["model"])
     try:
         await instance.ready(request, output, provenance)
-        async with aclosing(follow(instance, generation, output)) as pieces:
+        async with aclosing(follow(instance, generation, output, is_plain=True)) as pieces:
             async for piece in pieces:
                 await write_piece(piece, generation, output)
     except CancelledError:

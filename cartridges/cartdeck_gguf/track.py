@@ -29,6 +29,8 @@ class Track:
 
     def __init__(self, choice: Choice, prompt: Prompt, trace: Trace) -> None:
         self.choice = choice
+        self.alone = frozenset((choice.generation,))
+        """Who is in a call of the engine that computes nothing but this text."""
         self.prompt = prompt
         self.trace = trace
         self.pending: list[int] = []
@@ -73,7 +75,11 @@ class Track:
     def computed(self, tokens: list[int], slice_tokens: int) -> None:
         """Takes in that the next tokens are computed."""
         trace = self.trace
-        if len(tokens) == slice_tokens and len(trace.tokens) == trace.exact and self.is_reading:
+        if not self.is_reading:
+            trace.tokens.extend(tokens)
+            self.pending = []
+            return
+        if len(tokens) == slice_tokens and len(trace.tokens) == trace.exact:
             trace.exact += slice_tokens
         trace.tokens.extend(tokens)
         self.pending = []

@@ -35,6 +35,7 @@ class Delivery(Generic[T]):
         self._error: BaseException | None = None
         self._is_over = False
         self._is_waking = False
+        self._send: Callable[[T], bool] | None = None
         try:
             self._bell: Bell | None = bell_of(asyncio.get_running_loop())
         except RuntimeError:
@@ -55,6 +56,10 @@ class Delivery(Generic[T]):
     def put(self, item: T, weight: int = 1) -> None:
         """Hands something to the reader; `weight` is what it counts of the bound, in characters."""
         with self._lock:
+            if self._send is not None:
+                if self._send(item):
+                    return
+                self._send = None  # what follows must not come before it
             self._items.append(item)
             self._unread += weight
             if self._unread >= self._most_unread and self._full_since is None:
@@ -109,6 +114,18 @@ class Delivery(Generic[T]):
         if was_full:
             self.on_room()
         return items
+
+    def go_past(self, send: Callable[[T], bool]) -> None:
+        """From now on what is put goes to `send`, on the owner's thread, and not to the reader, as long as `send` says
+        that it took it. Does nothing while something waits for the reader: that comes first."""
+        with self._lock:
+            if not self._items and not self._is_over:
+                self._send = send
+
+    def stay(self) -> None:
+        """What is put from now on waits for the reader again."""
+        with self._lock:
+            self._send = None
 
     def _wake(self) -> None:
         self._is_waking = False

@@ -33,6 +33,21 @@ class Outbox:
                 self._buffers.append(buffer)
                 self.waiting_bytes += len(buffer)
 
+    def send(self, frame: bytes) -> bool:
+        """Write one whole frame of at most PIPE_BUF bytes now. False, and nothing is written, while others wait or the
+        pipe is full."""
+        with self._lock:
+            if self._buffers or self.is_broken:
+                return False
+            try:
+                os.write(self._fd, frame)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self.is_broken = True
+                return False
+            return True
+
     def flush(self) -> bool:
         """Write as much as the pipe takes; True when nothing waits any more."""
         with self._lock:

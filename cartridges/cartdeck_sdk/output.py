@@ -13,6 +13,8 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Connection, Exchange, OutStream, encode_item
 from cartdeck_sdk.keepalive import Report, run_reporting
 from cartdeck_sdk.log_queue import LogQueue
+from cartdeck_sdk.outbox import Outbox
+from cartdeck_sdk.shortcut import Shortcut
 
 T = TypeVar("T")
 
@@ -28,6 +30,7 @@ class Link(Protocol):
 
     loop: AbstractEventLoop
     connection: Connection
+    outbox: Outbox
     keepalive_s: float
 
     @property
@@ -51,6 +54,7 @@ class OutputStream:
         self._exchange = exchange
         self._definition = definition
         self._stream: OutStream | None = None
+        self._shortcut: Shortcut | None = None
         self._writes = 0
         self.is_merged = True
         """False sends each write as a CHUNK of its own: for measurements, since chunk bounds carry no meaning."""
@@ -71,7 +75,21 @@ class OutputStream:
             raise _author_mistake(f"output {self._definition.name or 'main'} is bytes: use write()")
         await self._send(encode_item(value))
 
+    def shortcut(self) -> Shortcut:
+        """A way for one thread that computes to send pieces of this output itself, of at most 2 KiB. It is closed at
+        first, by whatever is written here, and at the end of the call."""
+        if self._shortcut is None:
+            self._shortcut = Shortcut(self._link, self._stream or self._open())
+        return self._shortcut
+
+    def close_shortcut(self) -> None:
+        """The output is about to end."""
+        if self._shortcut is not None:
+            self._shortcut.close()
+
     async def _send(self, data: bytes) -> None:
+        if self._shortcut is not None:
+            self._shortcut.close()
         stream = self._stream or self._open()
         stream.write(data)
         link = self._link
@@ -165,9 +183,11 @@ class Output:
         if provenance is not None:
             self.provenance = dict(provenance)
 
-    def release_logs(self) -> None:
-        """The terminal is about to leave: what waits goes first."""
+    def settle(self) -> None:
+        """The terminal is about to leave: what waits goes first, and nothing comes past the loop any more."""
         self._logs.release()
+        for stream in self._outputs.values():
+            stream.close_shortcut()
 
     async def run_with_keepalive(
         self, progress: float, message: str, function: Callable[[Report], T], *, phase: str | None = None

@@ -56,8 +56,9 @@ class Service:
         self._tasks: set[Task[None]] = set()
         self._over: Future[int] = self.loop.create_future()
         self._link = PipeLink(self.loop, self.connection, pipes, on_event=self._on_event, on_end=self._on_end)
+        self.outbox = self._link.outbox
         self._timer = HeartbeatTimer(
-            self._link.outbox,
+            self.outbox,
             self._counts,
             heartbeat_s=seconds(os.environ, "CARTDECK_HEARTBEAT_S", 5.0),
         )
@@ -83,7 +84,7 @@ class Service:
 
     @property
     def is_congested(self) -> bool:
-        return self._link.outbox.waiting_bytes > HIGH_WATER_BYTES
+        return self.outbox.waiting_bytes > HIGH_WATER_BYTES
 
     def submit(self, function: Callable[[], T]) -> "ThreadFuture[T]":
         """`function` in a worker thread, as soon as one is free."""
@@ -148,7 +149,7 @@ class Service:
         self._timer.stop()
         end = self.loop.time() + _FLUSH_GRACE_S
         self.flush()
-        while self._link.outbox.waiting_bytes and self.loop.time() < end:
+        while self.outbox.waiting_bytes and self.loop.time() < end:
             await asyncio.sleep(0.01)
             self.flush()
         self._link.close()

@@ -268,7 +268,7 @@ class HandlerTask:
         self._task = exchange.owner = None
         if self._is_abandoned:
             return
-        output.release_logs()
+        output.settle()
         if error is None:
             try:
                 connection.end(exchange, progress=output.final_progress, provenance=output.provenance)

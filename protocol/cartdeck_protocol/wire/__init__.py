@@ -28,6 +28,7 @@ from cartdeck_protocol.wire.limits import MAX_CONTROL_BACKLOG, Limits
 from cartdeck_protocol.wire.messages import encode_heartbeat
 from cartdeck_protocol.wire.sender import Role
 from cartdeck_protocol.wire.stream import InStream, OutStream
+from cartdeck_protocol.wire.templates import encode_chunk
 from cartdeck_protocol.wire.violation import LocalProtocolError, RemoteProtocolError
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "StrayReceived",
     "StreamEnded",
     "StreamStarted",
+    "encode_chunk",
     "encode_heartbeat",
     "encode_item",
 ]
