@@ -19,6 +19,7 @@ import numpy
 from llama_cpp import llama_cpp as native
 from llama_cpp import mtmd_cpp
 
+from cartdeck_gguf.large_pages import ask_for_large_pages, own_memory
 from cartdeck_gguf.load_failure import load_failure
 from cartdeck_gguf.native_log import NativeLog
 from cartdeck_modelkit.constraint.token_table import TokenTable
@@ -98,19 +99,26 @@ class Model:
         gpu_layers: int = 0,
         on_progress: Callable[[float], bool] | None = None,
         has_weights: bool = True,
+        is_mapped: bool = True,
     ) -> None:
         """Loads `path`. `on_progress(fraction)` is called as tensors come; False gives the load up (CANCELLED).
-        Without weights the vocabulary alone is loaded, and no context can be made.
+        Without weights the vocabulary alone is loaded, and no context can be made. Weights that are not mapped are
+        read into memory with large pages: faster to compute with, and not shared with another process.
 
         Raises what `load_failure` says.
         """
         params = native.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.vocab_only = not has_weights
-        is_given_up = False
+        if not is_mapped:
+            params.load_mode = native.LLAMA_LOAD_MODE_NONE
+        is_given_up, is_begun, memory_before = False, False, own_memory()
 
         def on_tensor(fraction: float, _user_data: object) -> bool:
-            nonlocal is_given_up
+            nonlocal is_given_up, is_begun
+            if not (is_begun or is_mapped):  # allocated by now, and nothing read yet
+                ask_for_large_pages(memory_before)
+            is_begun = True
             is_given_up = is_given_up or not (on_progress is None or on_progress(fraction))
             return not is_given_up
 

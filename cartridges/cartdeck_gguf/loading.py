@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cartdeck_gguf.info import count_tensor_types, main_tensor_type
+from cartdeck_gguf.large_pages import page_bytes
 from cartdeck_gguf.model_kind import check_is_model, makes_vectors_only
 from cartdeck_gguf.native_log import Listener, NativeLog
 from cartdeck_gguf.prefix_cache import PARKED_BYTES
@@ -40,6 +41,9 @@ CPU_SLICE_TOKENS: Final = 64
 GPU_SLICE_TOKENS: Final = 512
 """How many tokens of a prompt are computed at a time. A CPU is as fast with few, and a prefix that was seen before is
 taken over up to where a slice ends; a GPU wants many."""
+
+LEAST_READ_BYTES: Final = 32 * 1024 * 1024
+"""Weights that a processor's own memory holds need no large pages."""
 
 _ALL_LAYERS: Final = 0x7FFF_FFFF
 
@@ -134,6 +138,15 @@ def weights_of(headers: list[Header]) -> int:
     return sum(tensor.size_bytes or 0 for header in headers for tensor in header.tensors)
 
 
+def is_better_mapped(headers: list[Header]) -> bool:
+    """Whether a model stays in its file instead of being read into large pages: a small one, which gains nothing, and
+    one that takes more than half of the memory there is, since what was read of the file is kept beside it for a while.
+    """
+    weights_bytes, available_bytes = weights_of(headers), available_memory_bytes()
+    is_large = available_bytes is not None and weights_bytes > available_bytes // 2
+    return weights_bytes < LEAST_READ_BYTES or is_large or not page_bytes()
+
+
 def own_context(header: Header) -> int:
     """How many tokens the model was made to see."""
     return min(header.integer(f"{header.architecture}.context_length") or UNKNOWN_CONTEXT, LARGEST_CONTEXT)
@@ -191,7 +204,8 @@ def load(
     blocks = headers[0].integer(f"{headers[0].architecture}.block_count") or 0
     context_size = _context_for(headers, settings, is_on_gpu=layers > blocks, listener=listener)
     threads = settings.threads or default_threads()
-    model = engine.Model(path, log=native_log, gpu_layers=layers, on_progress=on_progress)
+    is_mapped = layers > 0 or is_better_mapped(headers)
+    model = engine.Model(path, log=native_log, gpu_layers=layers, on_progress=on_progress, is_mapped=is_mapped)
     try:
         if not model.is_generator:
             raise failure(

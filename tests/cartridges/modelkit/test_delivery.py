@@ -78,3 +78,27 @@ def test_a_reader_whose_loop_is_gone_is_no_error_of_the_writer() -> None:
     delivery.put("x")
     delivery.end()
     assert delivery.take() == ["x"]
+
+
+def test_what_goes_past_the_reader_does_so_in_order_and_only_while_it_is_taken() -> None:
+    delivery, sent = Delivery[str](), list[str]()
+
+    def send(item: str) -> bool:
+        is_taken = len(sent) < 2
+        if is_taken:
+            sent.append(item)
+        return is_taken
+
+    delivery.put("a")
+    delivery.go_past(send)  # something waits: it comes first
+    delivery.put("b")
+    assert (sent, delivery.take()) == ([], ["a", "b"])
+    delivery.go_past(send)
+    for item in "cdef":
+        delivery.put(item)
+    assert (sent, delivery.take()) == (["c", "d"], ["e", "f"])
+    sent.clear()
+    delivery.go_past(send)
+    delivery.stay()
+    delivery.put("g")
+    assert (sent, delivery.take()) == ([], ["g"])
