@@ -194,6 +194,8 @@ class Batcher:
         track = min((one for one in self._live if one.is_reading), key=lambda one: one.read_at)
         started = time.monotonic()
         track.read_at = started
+        lane = self._lane_of(track)
+        lane.catch_up(track, [one for one in self._live if self._lane_of(one) is lane])
         part = track.next_part(self._model.slice_tokens)
         if part.insert is not None:
             is_done = self._compute_insert(track, part.start)

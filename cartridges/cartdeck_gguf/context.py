@@ -176,9 +176,9 @@ class Context:
 
     # what sequences have seen
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Makes an empty sequence share the first `length` tokens of another."""
-        NATIVE.llama_memory_seq_cp(self._memory, source, target, 0, length)
+    def copy(self, source: int, target: int, length: int, *, start: int = 0) -> None:
+        """Makes a sequence that has seen `start` tokens share those of another from there up to `length`."""
+        NATIVE.llama_memory_seq_cp(self._memory, source, target, start, length)
 
     def forget(self, sequence: int, start: int = 0) -> None:
         """Has a sequence forget its tokens from `start` on; all of them, of one that is no longer used."""

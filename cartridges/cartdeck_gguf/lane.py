@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cartdeck_gguf.choice import Choice
 from cartdeck_gguf.generation import Generation
-from cartdeck_gguf.prefix_cache import PrefixCache, Trace
+from cartdeck_gguf.prefix_cache import PrefixCache, Trace, common_length
 from cartdeck_gguf.prompt import Prompt
 from cartdeck_gguf.track import Track
 from cartdeck_protocol.errors import Code, failure
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 MOST_PASSED: Final = 16
 """How often a request that waits for cells may be passed by smaller ones."""
+
+LEAST_SHARED: Final = 8
+"""So many tokens another prompt must be ahead by, to be followed."""
 
 
 class Party:
@@ -114,6 +117,28 @@ class Lane:
         if source is not None and self._cache.copy(source, length, trace.sequence):
             trace.tokens, trace.exact = source.tokens[:length], min(source.exact, length - length % self._slice)
         return trace
+
+    def catch_up(self, track: Track, live: Sequence[Track]) -> None:
+        """Lets a prompt take over what another text in this context has seen of the same tokens by now: of requests
+        that came at once and begin alike, what they share is computed once."""
+        trace, prompt, generation = track.trace, track.prompt, track.generation
+        if generation.settings.deterministic or not self.context.is_divisible:
+            return
+        have, most = len(trace.tokens), len(prompt.tokens) - 1
+        found: tuple[int, Trace] | None = None
+        for other in live:
+            length = 0 if other is track else min(common_length(other.trace.tokens, prompt.tokens), most)
+            if length - have >= LEAST_SHARED and (found is None or length > found[0]):
+                found = length, other.trace
+        if found is None or not self.context.is_whole(found[1].sequence, len(found[1].tokens)):
+            return  # a sliding window has dropped some of it
+        length = prompt.whole_length(found[0])
+        if length > have:
+            self.context.copy(found[1].sequence, trace.sequence, length, start=have)
+            trace.tokens.extend(prompt.tokens[have:length])
+            if track.choice.index == 0:
+                generation.cached_tokens += length - have
+            generation.prompt_done = max(generation.prompt_done, length)
 
     def siblings(self, track: Track) -> list[Track]:
         """The other texts of a party whose prompt was just computed, each in a place that shares it; later on []."""

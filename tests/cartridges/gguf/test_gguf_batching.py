@@ -70,7 +70,26 @@ def test_one_call_of_the_engine_carries_tokens_of_several_texts(
     assert batcher.stats.most_sequences == 8
     assert batcher.stats.shared_calls >= 7
     assert all(one.is_batched for one in generations)
-    assert batcher.stats.tokens == sum(one.prompt_tokens + one.completion_tokens - 1 for one in generations)
+    assert batcher.stats.tokens == sum(
+        one.prompt_tokens - one.cached_tokens + one.completion_tokens - 1 for one in generations
+    )
+
+
+def test_requests_that_come_at_once_and_begin_alike_read_once_what_they_share(
+    real_model: Path, open_model: Open, make_text: MakeText
+) -> None:
+    model = open_model(real_model, context_size=2048)
+    story = "The keeper of the lighthouse wrote a letter about the storm of last night. " * 12
+    alone = [make_text(model, story + prompt, max_tokens=8).text for prompt in PROMPTS[:4]]
+    model.context.clear()
+    batcher = Batcher(model)
+    generations = [asked(batcher, story + prompt) for prompt in PROMPTS[:4]]
+    run(batcher)
+    assert generations[0].cached_tokens + generations[1].cached_tokens > 150
+    assert sum(one.cached_tokens for one in generations) > 3 * 150
+    computed = sum(one.prompt_tokens - one.cached_tokens + one.completion_tokens - 1 for one in generations)
+    assert batcher.stats.tokens == computed < sum(one.prompt_tokens for one in generations) // 2
+    assert sum(text_of(one) == other for one, other in zip(generations, alone, strict=True)) >= 2
 
 
 def test_a_text_alone_shares_no_call(real_model: Path, open_model: Open) -> None:
