@@ -119,22 +119,20 @@ class Lane:
         return trace
 
     def catch_up(self, track: Track, live: Sequence[Track]) -> None:
-        """Lets a prompt take over what another text in this context has seen of the same tokens by now: of requests
-        that came at once and begin alike, what they share is computed once."""
+        """Lets a prompt take over what another text, `live` or just over, has seen of the same tokens by now: of
+        requests that came at once and begin alike, what they share is computed once."""
         trace, prompt, generation = track.trace, track.prompt, track.generation
         if generation.settings.deterministic or not self.context.is_divisible:
             return
         have, most = len(trace.tokens), len(prompt.tokens) - 1
-        found: tuple[int, Trace] | None = None
-        for other in live:
-            length = 0 if other is track else min(common_length(other.trace.tokens, prompt.tokens), most)
-            if length - have >= LEAST_SHARED and (found is None or length > found[0]):
-                found = length, other.trace
-        if found is None or not self.context.is_whole(found[1].sequence, len(found[1].tokens)):
-            return  # a sliding window has dropped some of it
-        length = prompt.whole_length(found[0])
-        if length > have:
-            self.context.copy(found[1].sequence, trace.sequence, length, start=have)
+        others = [one.trace for one in live if one is not track] + list(self._cache.resident)
+        if not others:
+            return
+        lengths = [min(common_length(other.tokens, prompt.tokens), most) for other in others]
+        source, length = others[lengths.index(max(lengths))], prompt.whole_length(max(lengths))
+        # what a sliding window dropped cannot be had
+        if length - have >= LEAST_SHARED and self.context.is_whole(source.sequence, len(source.tokens)):
+            self.context.copy(source.sequence, trace.sequence, length, start=have)
             trace.tokens.extend(prompt.tokens[have:length])
             if track.choice.index == 0:
                 generation.cached_tokens += length - have

@@ -47,6 +47,11 @@ class PrefixCache:
         self._parked: list[Trace] = []
 
     @property
+    def resident(self) -> Sequence[Trace]:
+        """The traces that are in the context."""
+        return self._resident
+
+    @property
     def resident_count(self) -> int:
         """How many sequences of the context it has."""
         return len(self._resident)

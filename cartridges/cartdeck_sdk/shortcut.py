@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from cartdeck_protocol.wire import Connection, OutStream, encode_chunk
 from cartdeck_sdk.outbox import Outbox
 
-_MOST_BYTES: Final = select.PIPE_BUF
+_MOST_BYTES: Final = getattr(select, "PIPE_BUF", 512)
 """A pipe takes so much whole or not at all."""
 
 
