@@ -317,7 +317,8 @@ async def text_in_process(owner: Any, batcher: Any, prompt: str, tokens: int) ->
 
 
 def gguf_process(engine: Engine) -> int:
-    return next(session.process.pid for session in engine.pool.sessions if session.key.cartridge == "gguf")
+    processes = (session.process for session in engine.pool.sessions if session.key.cartridge == "gguf")
+    return next(process.pid for process in processes if process is not None)
 
 
 def count_processes(pids: set[int]) -> int:
