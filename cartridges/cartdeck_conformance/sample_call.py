@@ -3,6 +3,7 @@
 It does not know what becomes of the answer.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,20 +53,34 @@ class SampledCap:
         return self.took_s is not None
 
     def begin(self, conversation: Conversation, *, takes: bool = True, changed: dict[str, Any] | None = None) -> Call:
-        """Open the call. What is too large for the request follows as streams; streamed arguments come last."""
-        connection = conversation.connection
-        inline = {**self.inline, **(changed or {})}
-        late: dict[str, bytes] = {}
-        while inline and sum(map(len, inline.values())) > connection.their_limits.inline_arguments:
-            largest = max(inline, key=lambda name: len(inline[name]))
-            late[largest] = inline.pop(largest)
-        call = conversation.open(str(self.definition.urn), inline, takes=takes, complete=not late and not self.streams)
-        for name, data in late.items():
-            _send(conversation, call, name, (data, False))
-        for name, data in self.streams.items():
-            _send(conversation, call, name, data)
-        connection.end(call.exchange)
-        return call
+        """Open the call, with what is `changed` of its arguments."""
+        given = {**self.inline, **(changed or {})}
+        return begin_call(conversation, str(self.definition.urn), given, streams=self.streams, takes=takes)
+
+
+def begin_call(
+    conversation: Conversation,
+    cap: str,
+    arguments: Mapping[str, bytes],
+    *,
+    streams: Mapping[str, tuple[bytes, bool]],
+    takes: bool = True,
+) -> Call:
+    """Open a call of `cap`. What is too large for the request follows as streams; streamed arguments, each with whether
+    it is a sequence, come last."""
+    connection = conversation.connection
+    inline = dict(arguments)
+    late: dict[str, bytes] = {}
+    while inline and sum(map(len, inline.values())) > connection.their_limits.inline_arguments:
+        largest = max(inline, key=lambda name: len(inline[name]))
+        late[largest] = inline.pop(largest)
+    call = conversation.open(cap, inline, takes=takes, complete=not late and not streams)
+    for name, data in late.items():
+        _send(conversation, call, name, (data, False))
+    for name, data in streams.items():
+        _send(conversation, call, name, data)
+    connection.end(call.exchange)
+    return call
 
 
 def _send(conversation: Conversation, call: Call, name: str, data: tuple[bytes, bool]) -> None:

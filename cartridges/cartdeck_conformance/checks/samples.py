@@ -9,7 +9,7 @@ from cartdeck_conformance import catalogue
 from cartdeck_conformance.bench import Bench, check_whole
 from cartdeck_conformance.call import Call, Received
 from cartdeck_conformance.conversation import Conversation
-from cartdeck_conformance.sample_call import SampledCap
+from cartdeck_conformance.sample_call import SampledCap, begin_call
 from cartdeck_conformance.verdict import Fault, NotExercised
 from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, OutputDefinition, ValueKind
 from cartdeck_protocol.caps.argument import kind_of
@@ -180,7 +180,7 @@ def _unreadable(argument: ArgumentDefinition) -> bytes | None:
 
 
 def _refused(bench: Bench, talk: Conversation, cap: CapDefinition, what: str, given: dict[str, bytes]) -> None:
-    call = talk.call(str(cap.urn), given)
+    call = begin_call(talk, str(cap.urn), given, streams={})
     is_over = talk.wait(lambda: call.is_over, bench.durations.answer_s)
     check_whole(call, cap.alias)
     if not is_over:

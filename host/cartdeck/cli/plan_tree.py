@@ -103,8 +103,9 @@ def render_tree(rows: dict[str, Row], overall: float, *, elapsed_s: float, most:
 
     width = max(6, min(20, terminal_width() // 5))
     table = Table.grid(padding=(0, 1, 0, 0))
-    for _ in range(6):
+    for _ in range(5):
         table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column()  # what could be wrapped is cut first: a long note must not take the others' room
     bar = ProgressBar(total=1.0, completed=overall, width=width)
     done = sum(1 for row in rows.values() if row.state.is_final)
     count = Text(f"{done}/{len(rows)} steps")
@@ -123,6 +124,6 @@ def render_tree(rows: dict[str, Row], overall: float, *, elapsed_s: float, most:
             Text(f"{row.fraction:4.0%}"),
             Text(row.amount),
             Text(row.cartridge, style="dim"),
-            Text(row.note, style="dim"),
+            Text(row.note, style="dim", no_wrap=True, overflow="ellipsis"),
         )
     return table

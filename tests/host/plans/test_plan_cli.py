@@ -1,5 +1,6 @@
 """`cartdeck plan` as a user runs it."""
 
+import io
 import json
 import os
 import pty
@@ -12,6 +13,10 @@ from typing import Any
 
 import pyte
 import pytest
+from rich.console import Console
+
+from cartdeck.cli.plan_tree import Row, render_tree
+from cartdeck.plans import StepState
 
 CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
 PLAN = "text -> one -> y\none echo\ny -> two -> z\ntwo cap:echo;test\n"
@@ -247,3 +252,15 @@ def test_progress_is_json_where_the_log_is(tmp_path: Path) -> None:
         ("one", "running"), ("one", "done"), ("two", "running"), ("two", "done"),
     ]  # fmt: skip
     assert done.stdout == "x"
+
+
+def test_a_long_note_takes_no_room_from_the_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = Row(
+        "describe", "torch", 0, StepState.RUNNING, 0.08, 0, 3, is_mapped=True, phase="queue", message="wait " * 40
+    )
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render_tree({"describe": row}, 0.08, elapsed_s=3, most=5))
+    (line,) = [line for line in console.export_text().splitlines() if "describe" in line]
+    assert "0/3 items torch queue: wait" in line
+    assert line.rstrip().endswith("…")
