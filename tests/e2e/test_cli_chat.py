@@ -150,10 +150,12 @@ def test_images_are_described_each_in_its_line(tmp_path: Path) -> None:
     run("describe", "/no/such.png", *looking, status=2)
     bad = tmp_path / "bad.png"
     bad.write_text("no image")
-    refused = run("describe", red, str(bad), "--json", *looking, status=2).stdout.splitlines()
-    error = json.loads(refused[1])["error"]
-    assert (json.loads(refused[0])["image"], error["code"], error["argument"]) == (red, "BAD_IMAGE", "image")
-    assert error["message"].startswith(f"{bad}: ")
+    lines = run("describe", red, str(bad), green, "--json", *looking, status=2).stdout.splitlines()
+    seen, refused, seen_too = map(json.loads, lines)
+    assert [one["image"] for one in (seen, refused, seen_too)] == [red, str(bad), green]
+    assert (refused["error"]["code"], refused["error"]["argument"]) == ("BAD_IMAGE", "image")
+    assert refused["error"]["message"].startswith(f"{bad}: ")
+    assert seen_too["text"] == "a green triangle"
 
 
 def test_a_text_is_held_to_a_schema_or_a_grammar_in_a_file(tmp_path: Path) -> None:

@@ -3,14 +3,15 @@
 It does not know image formats: the cartridge looks at the bytes.
 """
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cartdeck.cli import text_options as opt
-from cartdeck.cli.options import AsJson, Force, Out, Quiet, Timeout, Verbose
-from cartdeck_protocol.errors import Code, failure
+from cartdeck.cli.options import CALLING, WRITING
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 if TYPE_CHECKING:
     from cartdeck.cli.running import CallOptions
@@ -19,56 +20,28 @@ CAP = "cap:describe-image"
 EXAMPLE = """Say in words what images show, or answer a question about each.
 
 The model must be one that sees: its projector is named, or lies beside it. Of several images each answer stands in a
-line of its own, after the file's name; with --json it is one record a line.
+line of its own, after the file's name; with --json it is one record a line. One that is no image does not end it.
 
 \b
 Example: cartdeck describe photo.jpg --model ./model.gguf --projector ./mmproj-model.gguf --prompt "What is this?\""""
 
 
+@opt.takes({"model": opt.Model, "system": opt.System}, opt.DIALOGUE, opt.SAMPLING, opt.LOADING, CALLING, WRITING)
 def describe(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files.")],
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="What is asked about each image.")
     ] = None,
-    model: opt.Model = None,
-    projector: opt.Projector = None,
-    system: opt.System = None,
-    chat_template: opt.ChatTemplate = None,
-    max_tokens: opt.MaxTokens = None,
-    temperature: opt.Temperature = None,
-    seed: opt.Seed = None,
-    context_size: opt.ContextSize = None,
-    threads: opt.Threads = None,
-    gpu_layers: opt.GpuLayers = None,
-    lora: opt.Lora = None,
-    timeout: Timeout = None,
-    as_json: AsJson = False,
-    out: Out = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    **given: Any,
 ) -> None:
-    from cartdeck.cli.running import CallOptions, run_call
+    from cartdeck.cli.running import run_call, taken_from
 
-    arguments = opt.given(
-        prompt=prompt,
-        model=model,
-        projector=projector,
-        system=system,
-        chat_template=chat_template,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        seed=seed,
-        context_size=context_size,
-        threads=threads,
-        gpu_layers=gpu_layers,
-        lora=lora,
-    )
+    options = taken_from(given)
+    arguments = opt.given(prompt=prompt, **given)
     paths = [_image(path) for path in images]
-    options = CallOptions(timeout_s=timeout, as_json=as_json, out=out, force=force, is_quiet=quiet, is_verbose=verbose)
     if len(paths) == 1:
         run_call(CAP, {**arguments, "image": paths[0]}, options)
-    elif out is not None:
+    elif options.out is not None:
         message = "--out takes the description of one image; for several, send standard output to a file."
         raise failure(Code.BAD_ARGUMENT, message, argument="--out")
     else:
@@ -76,21 +49,38 @@ def describe(
 
 
 def _describe_each(paths: list[Path], arguments: dict[str, object], options: "CallOptions") -> None:
+    """One after another. One that is no image is told in its place, and the command ends with its code when the others
+    are described; any other error ends it."""
     from cartdeck.cli.asking import Ask, ask_about, run_asking
     from cartdeck.cli.display import harmless
+    from cartdeck.cli.exit_codes import exit_code
     from cartdeck.cli.listing import print_text
-    from cartdeck.cli.render import json_line
+    from cartdeck.cli.render import error_record, error_text, json_line
     from cartdeck.plain import result_record
+
+    bad: list[CartdeckError] = []
 
     async def work(ask: Ask) -> None:
         for path in paths:
-            result = await ask_about(ask, CAP, arguments, name="image", path=path)
+            try:
+                result = await ask_about(ask, CAP, arguments, name="image", path=path)
+            except CartdeckError as error:
+                if error.code is not Code.BAD_IMAGE:
+                    raise
+                bad.append(error)
+                if options.as_json:
+                    print_text(json_line({"image": str(path), **error_record(error, exit_code(error))}))
+                else:
+                    sys.stderr.write(error_text(error))
+                continue
             if options.as_json:
                 print_text(json_line({"image": str(path), **result_record(CAP, result)}))
             else:
                 print_text(f"{harmless(str(path))}: {harmless(result.text.strip())}\n")
 
     run_asking(work, timeout_s=options.timeout_s, is_quiet=options.is_quiet, is_verbose=options.is_verbose)
+    if bad:
+        raise typer.Exit(exit_code(bad[0]))
 
 
 def _image(path: Path) -> Path:

@@ -4,6 +4,7 @@ It does not know the terminal, nor how an answer is made.
 """
 
 import base64
+import shlex
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,10 +51,10 @@ class Dialogue:
         try:
             data = path.expanduser().read_bytes()
         except FileNotFoundError:
-            raise failure(Code.FILE_NOT_FOUND, f"There is no image {path}.", argument="/image") from None
+            raise failure(Code.FILE_NOT_FOUND, f"There is no image {path}.") from None
         except OSError as error:
             message = f"The image {path} cannot be read: {error.strerror}."
-            raise failure(Code.BAD_ARGUMENT, message, argument="/image") from None
+            raise failure(Code.BAD_ARGUMENT, message) from None
         address = "data:image/png;base64," + base64.b64encode(data).decode("ascii")  # its bytes say what it is
         self._images.append({"type": "image_url", "image_url": {"url": address}})
 
@@ -63,9 +64,12 @@ class Dialogue:
             return None
         command, _, rest = line.partition(" ")
         rest = rest.strip()
-        if command == "/image" and rest:
-            self.show(Path(rest))
-            return f"The next message shows {rest}."
+        if command == "/image":
+            if not rest:
+                raise failure(Code.BAD_ARGUMENT, "/image names no file; expected for instance: /image photo.jpg")
+            path = _path(rest)
+            self.show(path)
+            return f"The next message shows {path}."
         if command == "/system":
             self.system = rest or None
             return "The model is told so from now on." if rest else "The model is told nothing beforehand."
@@ -78,6 +82,15 @@ class Dialogue:
         if command == "/help":
             return HELP
         raise failure(Code.BAD_ARGUMENT, f"{command[:40]} is no command here; /help lists them.")
+
+
+def _path(text: str) -> Path:
+    """The file that a line names: as a terminal writes one that is dropped into it, in quotes, or as it is."""
+    try:
+        words = shlex.split(text)
+    except ValueError:  # a quote that is part of the name
+        words = []
+    return Path(words[0] if len(words) == 1 else text)
 
 
 def spoken(line: str) -> str:

@@ -50,7 +50,7 @@ def rows_of(record: dict[str, Any]) -> list[list[str]]:
         elif isinstance(value, list):
             items = cast("list[Any]", value)
             rows.extend([[name, _shown(name, one)] for one in items])
-        elif value is not None:
+        elif value is not None and value != {}:
             rows.append([name, _shown(name, value)])
     return rows
 

@@ -4,8 +4,9 @@ It does not know what the commands do with them.
 """
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -31,3 +32,8 @@ Out: TypeAlias = Annotated[
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output file.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no log.")]
 Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", "-v", help="Show debug lines of the log too.")]
+
+CALLING: Final[Mapping[str, Any]] = {"timeout": Timeout, "as_json": AsJson, "quiet": Quiet, "verbose": Verbose}
+"""How a call is made and shown."""
+WRITING: Final[Mapping[str, Any]] = {"out": Out, "force": Force}
+"""Where its output goes."""

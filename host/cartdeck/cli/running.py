@@ -17,6 +17,7 @@ from cartdeck.cli.bar import open_display
 from cartdeck.cli.cap_names import cap_named
 from cartdeck.cli.display import Display
 from cartdeck.cli.endings import SIGNALS, Interrupted, end_at_signals
+from cartdeck.cli.options import CALLING, WRITING
 from cartdeck.cli.output import STANDARD_LINE, Output, StandardOutput, TerminalText, open_output
 from cartdeck.cli.render import json_line
 from cartdeck.engine import Engine
@@ -40,6 +41,13 @@ class CallOptions:
     force: bool = False
     is_quiet: bool = False
     is_verbose: bool = False
+
+
+def taken_from(given: dict[str, Any]) -> CallOptions:
+    """The options of the groups `CALLING` and `WRITING`, which are no longer among what is given then."""
+    names = {"timeout": "timeout_s", "quiet": "is_quiet", "verbose": "is_verbose"}
+    taken = {name: given.pop(name) for name in (*CALLING, *WRITING) if name in given}
+    return CallOptions(**{names.get(name, name): value for name, value in taken.items()})
 
 
 def run_call(cap: str, arguments: Mapping[str, Any], options: CallOptions) -> None:

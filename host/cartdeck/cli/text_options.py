@@ -4,9 +4,11 @@ It knows no default, no range and no type of theirs: what is given is sent as it
 decides.
 """
 
+import inspect
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, get_args
 
 import typer
 
@@ -113,6 +115,63 @@ ChatTemplate: TypeAlias = Annotated[
     Path | None,
     typer.Option("--chat-template", metavar="FILE", help="A Jinja template to use in place of the model's own."),
 ]
+
+
+SAMPLING: Final[Mapping[str, Any]] = {
+    "max_tokens": MaxTokens,
+    "temperature": Temperature,
+    "top_k": TopK,
+    "top_p": TopP,
+    "min_p": MinP,
+    "repeat_penalty": RepeatPenalty,
+    "frequency_penalty": FrequencyPenalty,
+    "presence_penalty": PresencePenalty,
+    "logit_bias": LogitBias,
+    "seed": Seed,
+    "deterministic": Deterministic,
+    "stop": Stop,
+    "grammar": Grammar,
+    "json_schema": JsonSchema,
+}
+"""How a text is drawn, and what it is held to."""
+SEVERAL: Final[Mapping[str, Any]] = {"n": Texts, "logprobs": Logprobs, "top_logprobs": TopLogprobs}
+"""Several texts, and what is told of their tokens."""
+DIALOGUE: Final[Mapping[str, Any]] = {"projector": Projector, "chat_template": ChatTemplate}
+"""What turns a dialogue, and images in it, into a prompt."""
+LOADING: Final[Mapping[str, Any]] = {
+    "context_size": ContextSize,
+    "threads": Threads,
+    "gpu_layers": GpuLayers,
+    "device": Device,
+    "dtype": Dtype,
+    "kv_cache": KvCache,
+    "lora": Lora,
+}
+"""How a model is loaded."""
+SHARED_OUT: Final[Mapping[str, Any]] = {"tensor_parallel": TensorParallel}
+
+Command = Callable[..., None]
+
+
+def takes(*groups: Mapping[str, Any]) -> Callable[[Command], Command]:
+    """Gives a command the options of these groups, name to type: they come as its `**given`, none of them needed."""
+
+    def extend(command: Command) -> Command:
+        own = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]
+        options = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=kind,
+                default=False if get_args(kind)[0] is bool else None,
+            )
+            for group in groups
+            for name, kind in group.items()
+        ]
+        vars(command)["__signature__"] = inspect.Signature([*own, *options])
+        return command
+
+    return extend
 
 
 def given(**options: Any) -> dict[str, Any]:
