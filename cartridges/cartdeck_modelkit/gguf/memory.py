@@ -18,6 +18,8 @@ MOST_TEXTS: Final = 64
 MOST_TEXTS_WITH_STATE: Final = 4
 """The same for a model that keeps a state for each text that there may be, whether it is made or not."""
 
+PROJECTOR_ARCHITECTURE: Final = "clip"
+
 _CELL_STEP: Final = 256
 """The engine rounds a context up to a multiple of it."""
 _NUMBER_BYTES: Final = 4
@@ -47,6 +49,8 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """What the model of `header`, all of whose files hold `weights_bytes` of tensors, takes with this context, which
     has room for so many `texts`."""
+    if header.architecture == PROJECTOR_ARCHITECTURE:
+        return MemoryEstimate(context_size, weights_bytes, 0, projector_compute_bytes(header))
     kept = remembered(header)
     texts = min(texts, MOST_TEXTS_WITH_STATE) if kept.bytes_per_text else texts
     tokens = max(context_size, texts)
@@ -82,7 +86,7 @@ def largest_context(header: Header, *, limit: int, free_bytes: int) -> int:
 
 def projector_compute_bytes(header: Header) -> int:
     """What a vision projector needs beside its weights to see an image of the size that it was made for: its pixels,
-    and the widest part of a block for each patch. Attention is fused. A larger image, where it takes one, needs more."""
+    and the widest part of a block for each patch. Attention is fused. Where it takes a larger one, that needs more."""
     vision = Hyperparameters(header, prefix="clip.vision")
     size, patch = vision.number("image_size"), vision.number("patch_size")
     patches = (size // patch) ** 2 if patch else 0
