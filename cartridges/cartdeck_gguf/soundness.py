@@ -14,6 +14,14 @@ MOST_LAYERS: Final = 512
 MOST_EXPERTS: Final = 1024
 TENSOR_ALIGNMENT: Final = 32
 _ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")
+_EXPERTS: Final = ("expert_count", "expert_used_count")
+_NEEDED: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("bailingmoe2", "glm4moe", "grovemoe", "lfm2moe", "llada-moe", "smallthinker"), _EXPERTS),
+    "hrm_text": ("hrm.layers_per_stack", "hrm.h_cycles", "hrm.l_cycles"),
+}
+"""By architecture, the numbers that must be above 0."""
+_TWICE_AS_WIDE: Final = frozenset({"jamba", "granitehybrid"})
+"""Architectures whose state-space layers are twice as wide as the model, and nothing else."""
 _NORMS: Final = ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon")
 
 
@@ -50,6 +58,18 @@ def _faults(header: Header) -> Iterator[str]:
     if any((header.data_offset + tensor.offset) % TENSOR_ALIGNMENT for tensor in header.tensors):
         yield f"its tensors do not begin at multiples of {TENSOR_ALIGNMENT} bytes"  # ggml-backend.cpp
     yield from _expert_faults(header)
+    yield from _architecture_faults(header)
+
+
+def _architecture_faults(header: Header) -> Iterator[str]:
+    """What single architectures assert of their own numbers: models/*.cpp of llama.cpp."""
+    name = header.architecture
+    for key in _NEEDED.get(name, ()):
+        if _largest(header, key) <= 0:
+            yield f"its {key} is not above 0, and a model of {name} needs it"
+    width, inner = _largest(header, "embedding_length"), _largest(header, "ssm.inner_size")
+    if name in _TWICE_AS_WIDE and inner != 2 * width:
+        yield f"its ssm.inner_size is {inner}, and {2 * width} is what its width of {width} needs"
 
 
 def _expert_faults(header: Header) -> Iterator[str]:

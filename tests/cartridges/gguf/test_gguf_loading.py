@@ -64,6 +64,8 @@ def test_an_architecture_that_the_engine_does_not_know_is_named(write_gguf: Writ
             Code.BAD_MODEL_FILE,
             "groups",
         ),
+        ({"general.architecture": "jamba", "jamba.ssm.inner_size": 96}, Code.BAD_MODEL_FILE, "ssm.inner_size"),
+        ({"general.architecture": "grovemoe"}, Code.BAD_MODEL_FILE, "expert_count"),
         ({"general.alignment": 1}, Code.BAD_MODEL_FILE, "multiples of 32"),
         ({"tokenizer.ggml.model": "no_vocab"}, Code.BAD_MODEL_FILE, "no vocabulary"),
         ({"tokenizer.ggml.tokens": None}, Code.BAD_MODEL_FILE, "no vocabulary"),
