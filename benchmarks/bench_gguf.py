@@ -99,7 +99,7 @@ class Bench:
             return
         program, tokens = LlamaBench(self.llama_bench, self.path), 64 if self.is_quick else 128
         ours, theirs = list[float](), list[float]()
-        for number in range(3 if self.is_quick else 6):
+        for number in range(2 if self.is_quick else 6):
             one = await self.stack.round(f"{number}! {PROMPT}", tokens)
             ours.append(1 / one.s_per_token)
             theirs.append(await program.round(one.prompt_tokens, tokens))
@@ -123,7 +123,7 @@ class Bench:
     async def eight_streams(self) -> None:
         """Eight streams at once, beside llama-cpp-python's server, whose lock lets one at the model, and beside the
         library for one after the other."""
-        tokens, count = (32, 1) if self.is_quick else (64, 3)
+        tokens, count = (24, 1) if self.is_quick else (64, 3)
         server = Server(self.path)
         try:
             await asyncio.to_thread(server.start)
@@ -216,7 +216,7 @@ class Bench:
 
     async def cancels(self) -> None:
         """Texts given up, every other one inside its prompt: no crash, memory flat, soon answered, usable at once."""
-        count, engine = (24 if self.is_quick else 1000), self.stack.engine
+        count, engine = (16 if self.is_quick else 1000), self.stack.engine
         await self.stack.round(PROMPT, 1)
         process, sizes, took_s = gguf_process(engine), list[int](), {"prompt": list[float](), "tokens": list[float]()}
         for number in range(count):
