@@ -33,7 +33,25 @@ def test_a_model_is_added_shown_checked_and_removed(path: Path) -> None:
     assert "small\tchat" in catalog(path, "show").stdout
     assert json.loads(catalog(path, "check", "--json").stdout)["is_sound"] is True
     assert catalog(path, "remove", "small").returncode == 0
-    assert json.loads(catalog(path, "show", "--json").stdout) == {"models": []}
+    assert json.loads(catalog(path, "show", "--json").stdout) == {"models": [], "guards": []}
+
+
+def test_classes_windows_and_guards_are_added_and_shown(path: Path) -> None:
+    path.write_text('[guards.g]\nsource = "x/g"\nformat = "llamaguard3"\n')
+    assert catalog(path, "add", "small", "x/y", "--class", "critical", "--guard", "g").returncode == 0
+    with path.open("a") as file:
+        file.write('[[models.small.scaling.windows]]\nfrom = "00:00"\nto = "24:00"\n')
+    shown = json.loads(catalog(path, "show", "small", "--time-zone", "Europe/Berlin", "--json").stdout)
+    assert (shown["class"], shown["guards"]) == ("critical", ["g"])
+    assert shown["window"] == "always open"
+    whole = catalog(path, "show")
+    assert "critical\talways open" in whole.stdout
+    assert "g\tllamaguard3\tbefore after\trefuse\tx/g" in whole.stdout
+    assert json.loads(catalog(path, "show", "g", "--json").stdout)["when_down"] == "refuse"
+    refused = catalog(path, "add", "large", "x/z", "--class", "high")
+    assert refused.returncode == 2
+    assert "models.large.class" in refused.stderr
+    assert "'Mars' is no time zone" in catalog(path, "show", "--time-zone", "Mars").stderr
 
 
 def test_check_says_all_that_is_wrong_and_ends_so(path: Path) -> None:

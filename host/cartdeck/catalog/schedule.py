@@ -15,6 +15,7 @@ from cartdeck.catalog.window import DAYS, ScheduleWindow, minutes_of_day
 
 _AHEAD: Final = 9
 """Days that are looked at: a window comes once a week at least, and may fall out once, where its time is left out."""
+_WEEK: Final = timedelta(days=7)
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -35,11 +36,11 @@ class Standing:
     """It is to be in memory: a window is open, or its prewarm has begun."""
     is_open: bool
     since: datetime | None
-    """When the window that is open began; None where none is."""
+    """When the window that is open began; None where none is, or one always was."""
     until: datetime | None
-    """When it ends."""
+    """When it ends; None where it never does."""
     next_begin: datetime | None
-    """When the next one begins; None where there are no windows."""
+    """When the next one begins; None where there are no windows, or one is always open."""
     next_load: datetime | None
     """When the model is loaded for it; that is over where `is_held` and not `is_open`."""
 
@@ -50,8 +51,8 @@ class Standing:
         return {"is_held": self.is_held, "is_open": self.is_open, **said}
 
     def __str__(self) -> str:
-        if self.until is not None:
-            return f"open until {_shown(self.until)}"
+        if self.is_open:
+            return "always open" if self.until is None else f"open until {_shown(self.until)}"
         if self.next_begin is None:
             return "no windows"
         return f"next {_shown(self.next_begin)}" + (", loaded already" if self.is_held else "")
@@ -62,6 +63,8 @@ def standing(windows: Sequence[ScheduleWindow], now: datetime, zone: tzinfo) -> 
     now = now.astimezone(UTC)  # of one zone, moments would be compared by what the clock shows
     spans = list(_spans(windows, now.astimezone(zone).date(), zone))
     opened = next((one for one in spans if one.begin <= now < one.end), None)
+    if opened is not None and opened.end - opened.begin >= _WEEK:
+        return Standing(is_held=True, is_open=True, since=None, until=None, next_begin=None, next_load=None)
     coming = next((one for one in spans if one.begin > now), None)
     is_held = opened is not None or any(one.loads_at <= now < one.end for one in spans)
     return Standing(

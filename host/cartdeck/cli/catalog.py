@@ -13,8 +13,11 @@ from cartdeck.cli.options import AsJson
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from cartdeck.catalog.catalog import Named
     from cartdeck.catalog.choosing import Machine
+    from cartdeck.catalog.guard import Guard
 
 app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
@@ -68,33 +71,52 @@ def show(
         str | None, typer.Argument(metavar="NAME", help="This one alone, with everything about it.")
     ] = None,
     file: File = None,
+    time_zone: Annotated[
+        str | None, typer.Option("--time-zone", metavar="NAME", help="Of windows; else this machine's.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the models of a catalog, and which profile of each fits this machine.
+    """Show the models of a catalog, which profile of each fits this machine, and when its next window is.
 
     Example: cartdeck catalog show
     """
     from cartdeck.catalog.catalog_file import load_catalog
     from cartdeck.catalog.this_machine import this_machine
+    from cartdeck.catalog.time_zone import time_zone as time_zone_of
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.render import json_line
 
     found = load_catalog(file)
     machine = this_machine()
-    shown = found.models() if name is None else [found.find(name)]
-    records = [_record(one, machine) for one in shown]
+    zone = time_zone_of(time_zone)
+    guards = [_guard_record(key, guard) for key, guard in found.guards.items()]
+    if name in found.guards:
+        records = [one for one in guards if one["name"] == name]
+    else:
+        shown = found.models() if name is None else [found.find(name)]
+        records = [_record(one, machine, zone) for one in shown]
     if as_json:
-        print_text(json_line({"models": records} if name is None else records[0]))
+        print_text(json_line({"models": records, "guards": guards} if name is None else records[0]))
     elif name is not None:
         print_rows(
             ["key", "value"], [[key, _cell(value)] for key, value in records[0].items() if value not in ("", [], {})]
         )
     else:
         rows = [
-            [one["name"], " ".join(one["capabilities"]), one["profile"] or "-", one["source"], one["description"]]
+            [
+                one["name"], " ".join(one["capabilities"]), one["profile"] or "-", one["class"], one["window"] or "-",
+                one["source"], one["description"],
+            ]
             for one in records
-        ]
-        print_rows(["model", "for", "profile", "source", "what it is"], rows)
+        ]  # fmt: skip
+        print_rows(["model", "for", "profile", "class", "window", "source", "what it is"], rows)
+        if guards:
+            print_text("\n")
+            rows = [
+                [one["name"], one["format"], " ".join(one["when"]), one["action"], one["source"] or one["model"]]
+                for one in guards
+            ]
+            print_rows(["guard", "format", "asked", "action", "source"], rows)
 
 
 @app.command("add", short_help="Add a model.")
@@ -116,6 +138,12 @@ def add(
     ] = None,
     context_size: Annotated[int | None, typer.Option("--context-size", min=1, help="Tokens that it sees.")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Tokens of one answer.")] = None,
+    importance: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="critical, standard or opportunistic.")
+    ] = None,
+    guard: Annotated[
+        list[str] | None, typer.Option("--guard", metavar="NAME", help="Asked about what it is asked; repeatable.")
+    ] = None,
     fallback: Annotated[
         list[str] | None, typer.Option("--fallback", metavar="NAME", help="Asked in its place; repeatable.")
     ] = None,
@@ -140,6 +168,8 @@ def add(
         "context_size": context_size,
         "max_tokens": max_tokens,
         "fallback": fallback,
+        "class": importance,
+        "guards": guard,
         "arguments": dict(_setting(one) for one in argument or ()),
         "scaling": {"mode": "kept"} if is_kept else None,
     }
@@ -194,8 +224,11 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _record(one: "Named", machine: "Machine") -> dict[str, Any]:
+def _record(one: "Named", machine: "Machine", zone: "tzinfo") -> dict[str, Any]:
+    from datetime import UTC, datetime
+
     from cartdeck.catalog.choosing import arguments_of, fingerprint, ranked
+    from cartdeck.catalog.schedule import standing
 
     entry = one.entry
     profiles = ranked(entry, machine)
@@ -213,10 +246,17 @@ def _record(one: "Named", machine: "Machine") -> dict[str, Any]:
         "profiles_that_do_not_fit": {each.name: why for each in entry.profiles if (why := machine.lacks(each))},
         "arguments": arguments_of(one, best),
         "fallback": list(entry.fallback),
+        "class": entry.importance,
+        "guards": list(entry.guards),
         "scaling": entry.scaling.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "window": str(standing(entry.scaling.windows, datetime.now(UTC), zone)) if entry.scaling.windows else "",
         "origin": {} if entry.origin is None else entry.origin.model_dump(),
         "fingerprint": fingerprint(one, best),
     }
+
+
+def _guard_record(name: str, guard: "Guard") -> dict[str, Any]:
+    return {"name": name, **guard.model_dump(mode="json")}
 
 
 def _cell(value: Any) -> str:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 PATIENCE_S: Final = 10.0
+COLUMNS: Final = (
+    "cartridge", "instance", "state", "class", "pid", "requests", "memory", "starts", "restarts", "last error",
+)  # fmt: skip
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -104,7 +107,7 @@ def table_of(url: str, told: dict[str, Any]) -> "Group":
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("cartridge", "instance", "state", "pid", "requests", "memory", "starts", "restarts", "last error"):
+    for name in COLUMNS:
         table.add_column(name, overflow="fold" if name in ("instance", "last error") else "ellipsis")
     for session in told["sessions"]:
         table.add_row(*(Text(cell) for cell in _row(session)))
@@ -122,8 +125,24 @@ def _summary(url: str, told: dict[str, Any]) -> list[str]:
     ]
     for name, model in told.get("models", {}).items():
         error = model.get("error")
-        lines.append(f"model {name}: {model['state']}" + (f" [{error['code']}] {error['message']}" if error else ""))
+        window = _window(model["schedule"]) if "schedule" in model else ""
+        text = f" [{error['code']}] {error['message']}" if error else ""
+        lines.append(f"model {name}: {model['state']}{window}{text}")
+    for name, guard in told.get("guards", {}).items():
+        counts = ", ".join(f"{count} {word}" for word, count in guard["verdicts"].items())
+        down = f"; down: {guard['is_down']}" if "is_down" in guard else ""
+        lines.append(f"guard {name}: {guard['state']}, {counts}{down}")
     return [_plain(line) for line in lines]
+
+
+def _window(schedule: dict[str, Any]) -> str:
+    """When the window of a model ends, or the next one begins; times of the server's zone."""
+    until, begin = schedule["until"], schedule["next_begin"]
+    if until is not None:
+        return f", window open until {until[:16].replace('T', ' ')}"
+    if begin is None:
+        return ", window always open" if schedule["is_open"] else ""
+    return f", next window {begin[:16].replace('T', ' ')}" + (" (prewarm)" if schedule["is_held"] else "")
 
 
 def _row(session: dict[str, Any]) -> list[str]:
@@ -132,6 +151,7 @@ def _row(session: dict[str, Any]) -> list[str]:
         session["cartridge"],
         session["instance"],
         session["state"],
+        session.get("class") or "",
         str(session["pid"] or ""),
         _phases(session["requests"]),
         _size(session["rss_bytes"] or 0),

@@ -55,8 +55,12 @@ def test_several_windows_that_touch_are_one_and_the_next_is_the_one_behind_them(
     assert now.next_begin == at("2026-06-08 20:00")
     assert standing(day, at("2026-06-08 07:59:30"), BERLIN).is_held
     assert not standing(day, at("2026-06-08 19:59:59"), BERLIN).is_held
-    always = [window("00:00", "24:00")]
-    assert all(standing(always, at(f"2026-0{month}-28 23:59:59"), BERLIN).is_open for month in range(1, 10))
+    always = [window("00:00", "13:00"), window("13:00", "24:00")]
+    for month in range(1, 10):
+        found = standing(always, at(f"2026-0{month}-28 23:59:59"), BERLIN)
+        assert (found.is_held, found.until, found.next_begin, str(found)) == (True, None, None, "always open")
+    most = [window("00:00", "24:00", *DAYS[:6]), window("00:00", "23:59", "sun")]
+    assert str(standing(most, at("2026-06-08 09:00"), BERLIN)) == "open until sun 2026-06-14 23:59"
 
 
 def test_no_windows_are_never_open() -> None:

@@ -2,6 +2,9 @@
 what happens without a verdict. The guards are doubles that write as guard models do."""
 
 import json
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 
 openai = pytest.importorskip("openai")
 
+CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
 CATALOG = """
 [guards.llama]
 source = "ward:form=llamaguard3"
@@ -97,6 +101,14 @@ guards = ["dying"]
 
 [models.free]
 source = "act:tokens=8"
+class = "critical"
+[[models.free.scaling.windows]]
+from = "00:00"
+to = "23:00"
+[[models.free.scaling.windows]]
+from = "23:00"
+to = "23:59"
+prewarm_s = 86400
 """
 
 
@@ -109,7 +121,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def guarded(place: Path, start_guarded: Callable[..., Any]) -> Iterator[Any]:
     catalog = place / "catalog.toml"
     catalog.write_text(CATALOG)
-    with start_guarded("--catalog", str(catalog), "--grace", "1", "--comment-every", "0.2") as server:
+    with start_guarded(
+        "--catalog", str(catalog), "--grace", "1", "--comment-every", "0.2", "--time-zone", "Asia/Kathmandu"
+    ) as server:
         yield server
 
 
@@ -267,6 +281,24 @@ def test_guards_are_hidden_from_clients_and_always_held(guarded: Any) -> None:
         return [one["class"] for one in sessions if "form=llamaguard3" in one["instance"] and one["pid"]]
 
     guarded.wait_for(lambda: classes() == ["held"])
+
+
+def test_windows_classes_and_verdicts_are_told_by_the_figures_and_by_top(guarded: Any) -> None:
+    guarded.wait_for(lambda: guarded.get("/stats")["models"].get("free", {}).get("state") == "ready")
+    windows = guarded.get("/stats")["models"]["free"]["schedule"]
+    assert windows["is_held"] is True
+    assert windows["next_begin"].endswith("T00:00:00+05:45")  # of Kathmandu, as the server is told
+    [session] = [one for one in guarded.get("/stats")["sessions"] if "tokens=8" in one["instance"]]
+    assert session["class"] == "critical"
+    done = subprocess.run(
+        [CARTDECK, "top", guarded.url, "--once"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert re.search("model free: ready, (window open until|next window) 2", done.stdout), done.stdout
+    assert re.search(r"guard llama: ready, \d+ safe, \d+ unsafe, 0 down", done.stdout), done.stdout
+    assert (
+        'cartdeck_guard_verdicts_total{guard="llama",verdict="unsafe",when="before"}'
+        in guarded.ask("GET", "/metrics")[2].decode()
+    )
 
 
 def test_nothing_leads_around_the_guards_unless_the_server_is_told_so(
