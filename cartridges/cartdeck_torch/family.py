@@ -48,10 +48,20 @@ KINDS: Final = {
 
 
 def has_eyes(folder: ModelFolder) -> bool:
-    """Whether the folder's language model sees images: of a kind that may, one that says how they are prepared."""
-    if folder.model_type in SEEING_SOME:
-        return "vision_config" in folder.config and folder.image_preparation is not None
-    return folder.model_type in SEEING
+    """Whether the folder's language model sees images: of a kind that may, one that holds the tower for it and says how
+    they are prepared."""
+    if folder.model_type not in SEEING_SOME:
+        return folder.model_type in SEEING
+    names = (name for entries in folder.weights.values() for name in entries)
+    has_tower = "vision_config" in folder.config and any("visual." in name for name in names)
+    return has_tower and folder.image_preparation is not None
+
+
+def tasks_of(folder: ModelFolder) -> list[Task]:
+    """What the folder's model is made for."""
+    is_blind = folder.model_type in SEEING_SOME and not has_eyes(folder)
+    found = [task for task, kinds in KINDS.items() if folder.model_type in kinds]
+    return [task for task in found if not (is_blind and task is Task.DESCRIBE)]
 
 
 def check_kind(folder: ModelFolder, task: Task) -> None:

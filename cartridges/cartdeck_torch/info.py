@@ -5,7 +5,7 @@ It does not know torch and loads no weights.
 
 from typing import Any
 
-from cartdeck_torch.family import KINDS
+from cartdeck_torch.family import tasks_of
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.memory_plan import plan_memory
 from cartdeck_torch.settings import LoadSettings
@@ -27,7 +27,7 @@ def describe_folder(folder: ModelFolder) -> dict[str, Any]:
         "kind": "model",
         "name": folder.name,
         "architecture": folder.model_type,
-        "made_for": [task.value for task, kinds in KINDS.items() if folder.model_type in kinds],
+        "made_for": [task.value for task in tasks_of(folder)],
         "parameters": sum(kind["parameters"] for kind in types.values()),
         "layers": _first(text, "num_hidden_layers", "n_layers", "encoder_layers"),
         "embedding_length": _first(text, "hidden_size", "dim", "d_model"),

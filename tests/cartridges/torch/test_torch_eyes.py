@@ -3,13 +3,15 @@
 import base64
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw
 
 from cartdeck_protocol.errors import CartdeckError, Code
-from cartdeck_torch.family import GRID_EYES, SEEING
+from cartdeck_torch.family import GRID_EYES, SEEING, Task, has_eyes, tasks_of
+from cartdeck_torch.folder import read_folder
 
 Make = Callable[..., Any]
 
@@ -78,6 +80,23 @@ def test_images_are_patches_with_the_places_that_the_library_gives_them(
     again = make_text(ours, "x" * 600)[0]  # in two slices, the second behind what an image left
     assert again == make_text(open_generator(path), "x" * 600)[0]
     assert make_text(ours, **asked)[0] == text
+
+
+def test_a_folder_has_eyes_where_it_holds_a_tower_and_says_how_images_are_prepared(
+    make_causal: Make, make_seeing: Make, tmp_path: Path
+) -> None:
+    without_tower = with_other_weights(make_seeing("qwen3_5"), make_causal("qwen3_5_text"), tmp_path)
+    folders = [read_folder(path) for path in (make_seeing("qwen3_5"), make_causal("qwen3_5"), without_tower)]
+    assert [has_eyes(one) for one in folders] == [True, False, False]
+    assert [Task.DESCRIBE in tasks_of(one) for one in folders] == [True, False, False]
+
+
+def with_other_weights(seeing: Path, text: Path, place: Path) -> Path:
+    """The text's weights beside all else of the model that sees."""
+    for file in seeing.iterdir():
+        source = text if file.suffix == ".safetensors" else seeing
+        (place / file.name).write_bytes((source / file.name).read_bytes())
+    return place
 
 
 def test_what_is_said_depends_on_what_is_seen_and_each_time_alike(
