@@ -1,7 +1,6 @@
 """The page in a real browser, on a real server: each view, by mouse and keyboard, wide and narrow, dark and light."""
 
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ IMAGE = DATA / "gguf" / "shapes" / "red_circle.png"
 SOUND = DATA / "audio" / "quick_brown_fox.flac"
 HOSTILE = "act:tokens=1,<img src=x onerror=alert(1)>/<script>alert(1)</script>"
 MODELS = {
-    "talker": "act:tokens=400,pace=0.02",
+    "talker": "act:tokens=4000,pace=0.02",
     "brief": "act:tokens=3",
-    "slow": "act:obtain=0.8,load=1.5,tokens=1",
+    "fetched": "act:obtain=60",
+    "loading": "act:load=60",
     "broken": "act:fail=HASH_MISMATCH",
 }
 LIVE = "#link-state[data-state=open]"
@@ -45,8 +45,7 @@ def test_cartridges_and_their_sessions_are_shown_as_they_come(opened: Any, serve
     assert page.title() == "Cartridges · cartdeck"
     chat(server, "brief")
     row = page.locator("tr", has_text="act:tokens=3")
-    row.wait_for()
-    assert "ready" in row.inner_text()
+    row.locator(".state[data-state=ready]").wait_for()
     assert re.search(r"\d MiB", row.inner_text())
     page.fill("#cartridge-filter", "act:tokens=3")
     page.wait_for_selector("#cartridge-found:has-text('1 session in 1 cartridge')")
@@ -62,18 +61,26 @@ def test_cartridges_and_their_sessions_are_shown_as_they_come(opened: Any, serve
 
 def test_a_load_is_shown_with_its_phases_and_a_failed_one_with_its_remedy(opened: Any, server: Any) -> None:
     page = opened(f"{server.url}/#/models")
-    slow, broken = (
-        page.locator("#view-models li", has=page.locator(f"h3:text-is('{name}')")) for name in ("slow", "broken")
-    )
-    asking = threading.Thread(target=chat, args=(server, "slow"))
-    asking.start()
-    slow.locator(".phase[data-stage=obtain]:is([data-state=running], [data-state=unknown])").wait_for()
-    slow.locator(".phase[data-stage=obtain][data-state=done]").wait_for()
-    slow.locator(".badge:text-is('loaded')").wait_for()
-    asking.join(30)
+    page.wait_for_selector(LIVE)
+
+    def card(name: str) -> Any:
+        return page.locator("#view-models li", has=page.locator(f"h3:text-is('{name}')"))
+
+    asked = {"messages": [{"role": "user", "content": "Hello"}]}
+    waiting = [server.send("/v1/chat/completions", {**asked, "model": name}) for name in ("fetched", "loading")]
+    card("fetched").locator(".badge:text-is('obtaining')").wait_for()
+    card("fetched").locator(".phase[data-stage=obtain][data-state=unknown]").wait_for()
+    card("loading").locator(".badge:text-is('loading')").wait_for()
+    card("loading").locator(".phase[data-stage=obtain][data-state=done]").wait_for()
+    card("loading").locator(".phase[data-stage=load][data-state=unknown]").wait_for()
+    for connection in waiting:
+        connection.close()
+    card("loading").locator(".phases").wait_for(state="hidden")
+    chat(server, "brief")
+    card("brief").locator(".badge:text-is('loaded')").wait_for()
     chat(server, "broken")
-    broken.locator(".badge:text-is('failed')").wait_for()
-    assert "HASH_MISMATCH" in broken.inner_text()
+    card("broken").locator(".badge:text-is('failed')").wait_for()
+    assert "Fetch the file again" in card("broken").inner_text()
 
 
 def test_a_model_is_added_where_there_is_a_catalog_and_else_one_is_told_how(opened: Any, server: Any) -> None:
@@ -104,7 +111,7 @@ def test_a_dialogue_comes_word_by_word_and_esc_stops_it(opened: Any, server: Any
     assert answer.get_attribute("aria-busy") == "true"
     page.keyboard.press("Escape")
     answer.locator(".note:has-text('stopped')").wait_for()
-    server.wait_for(lambda: not server.open_calls("act:tokens=400"))
+    server.wait_for(lambda: not server.open_calls("act:tokens=4000"))
     page.select_option("#panel-chat select", "brief")
     page.fill("#chat-input", "More")
     with page.expect_request("**/v1/chat/completions") as asked:
@@ -112,7 +119,7 @@ def test_a_dialogue_comes_word_by_word_and_esc_stops_it(opened: Any, server: Any
     page.locator(".message.assistant .note:has-text('3 tokens')").wait_for()
     roles = [one["role"] for one in asked.value.post_data_json["messages"]]
     assert roles == ["user", "assistant", "user"]
-    assert page.locator("#announcements").inner_text() == "The answer is complete: t0 t1 t2"
+    page.wait_for_selector("#announcements:text('The answer is complete: t0 t1 t2')", state="attached")
 
 
 def test_an_image_goes_along_with_a_message(opened: Any, server: Any) -> None:
@@ -234,8 +241,7 @@ def test_keys_lead_everywhere_and_focus_is_seen(opened: Any, server: Any) -> Non
     assert [name.split()[0] for name in names[2:7]] == ["Cartridges", "Models", "Playground", "Plans", "Calls"]
     for number, view in enumerate(VIEWS, 1):
         page.keyboard.press(str(number))
-        page.wait_for_selector(f"#view-{view}:not([hidden])")
-        assert page.evaluate("document.activeElement.id") == f"title-{view}"
+        page.wait_for_function(f"document.activeElement.id === 'title-{view}'")
         assert page.get_attribute(f"nav a[href='#/{view}']", "aria-current") == "page"
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "call-filter"

@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias, cast
 
 from cartdeck import __version__
 from cartdeck.plain import plain
+from cartdeck.server.directory import ServedModel
+from cartdeck.server.model_state import ModelState
 from cartdeck.server.service import Service
 from cartdeck.stats import SessionStats
 from cartdeck_protocol.errors import CartdeckError
@@ -62,17 +64,19 @@ class LiveFeed:
                 for one in service.engine.cartridges()
             },
             "sessions": {f"{one.key.cartridge} {one.key.instance}": _session(one) for one in stats.sessions},
-            "models": {
-                one.name: {
-                    "spec": one.spec,
-                    "kinds": [kind.value for kind in one.kinds],
-                    "aliases": list(one.aliases),
-                    "description": one.description,
-                    **service.states.of(one.name).to_plain(),
-                }
-                for one in service.directory.models()
-            },
+            "models": {one.name: _model(one, service.states.of(one.name)) for one in service.directory.models()},
         }
+
+
+def _model(one: ServedModel, state: ModelState) -> dict[str, Any]:
+    return {
+        "spec": one.spec,
+        "kinds": [kind.value for kind in one.kinds],
+        "aliases": list(one.aliases),
+        "description": one.description,
+        "state": state.name,
+        "error": None if state.error is None else _error(state.error),
+    }
 
 
 def _session(one: SessionStats) -> dict[str, Any]:
