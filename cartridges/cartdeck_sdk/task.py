@@ -151,7 +151,7 @@ class HandlerTask:
         if name in self._request.given or any(name == one for one, _ in self._collected.values()):
             raise failure(Code.BAD_ARGUMENT, f"the argument {name} came twice", argument=name)
         if self._is_started and not (argument.is_stream or argument.is_sequence):
-            message = f"the argument {name} came behind a streamed one; those that are gathered come first"
+            message = f"the argument {name} came behind a streamed one; name it before those that are streamed"
             raise failure(Code.BAD_ARGUMENT, message, argument=name)
 
     def _on_chunk(self, event: ChunkReceived) -> None:
