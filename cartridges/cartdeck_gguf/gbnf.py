@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from cartdeck_gguf.gbnf_run import MOST_LEFT_OUT, longest_run
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 MOST_CHARACTERS: Final = 65_536
@@ -33,15 +34,22 @@ def check_gbnf(text: str) -> None:
         raise _invalid(f"it has {len(text):,} characters, and at most {MOST_CHARACTERS:,} are taken")
     if "\0" in text:
         raise _invalid("it has a NUL character")
-    rules = _Reader(text).read()
+    reader = _Reader(text)
+    rules = reader.read()
     if ROOT not in rules:
         known = ", ".join(sorted(rules)[:10])
         raise _invalid(
             f"it has no rule {ROOT!r}, where every text begins" + (f"; its rules are: {known}" if known else "")
         )
-    loop = _find_left_recursion(rules)
+    empty = _rules_that_may_be_empty(rules)
+    loop = _find_left_recursion(rules, empty)
     if loop:
         raise _invalid(f"the rule {loop[0]!r} begins with itself: {' → '.join(loop)}", rule=loop[0])
+    run, rule = longest_run(rules, empty, reader.copies)
+    if run > MOST_LEFT_OUT:
+        rule = rule.partition("(")[0]
+        message = f"in the rule {rule!r} {run:,} items in a row may be left out, and at most {MOST_LEFT_OUT} are taken"
+        raise _invalid(f"{message}; a repetition of one of them, x{{0,100}}, is none", rule=rule)
 
 
 def explain_refusal(text: str, said: Sequence[str]) -> CartdeckError:
@@ -65,6 +73,8 @@ class _Reader:
         self._rules: dict[str, list[list[_Item]]] = {}
         self._used: dict[str, tuple[int, str]] = {}
         self._made = 0
+        self.copies: dict[str, int] = {}
+        """How often the rules are repeated that stand for a repetition."""
 
     def read(self) -> dict[str, list[list[_Item]]]:
         self._skip(_BLANK_LINES)
@@ -159,17 +169,21 @@ class _Reader:
         blank = _BLANK_LINES if is_nested else _BLANK
         self._skip(blank)
         while self._at < len(self._text) and self._text[self._at] in "*+?{":
-            if self._read_repetition():
+            low, most = self._read_repetition()
+            if most > 1:
+                item = self._new_rule([[item]])
+                self.copies[item] = most
+            if low == 0:
                 item = self._new_rule([[item], []])  # it may be left out
             self._skip(blank)
         done[-1].append(item)
 
-    def _read_repetition(self) -> bool:
-        """Whether the item before may be left out."""
+    def _read_repetition(self) -> tuple[int, int]:
+        """How often the item before must come, and how often it is written out by the engine."""
         sign = self._text[self._at]
         if sign != "{":
             self._at += 1
-            return sign in "*?"
+            return int(sign == "+"), 1
         match = _REPEAT.match(self._text, self._at)
         if match is None:
             raise self._fault("expected a repetition such as {2}, {2,} or {2,5}")
@@ -177,7 +191,7 @@ class _Reader:
         if low > MOST_REPETITIONS or (high is not None and not low <= high <= MOST_REPETITIONS):
             raise self._fault(f"expected repetitions from small to large, at most {MOST_REPETITIONS}")
         self._at = match.end()
-        return low == 0
+        return low, max(low, high or 0)
 
     def _new_rule(self, alternatives: list[list[_Item]]) -> str:
         self._made += 1
@@ -204,9 +218,8 @@ class _Reader:
         return _invalid(f"{where}: {found}; {what}", rule=self._rule or None, line=line, column=column)
 
 
-def _find_left_recursion(rules: dict[str, list[list[_Item]]]) -> list[str]:
+def _find_left_recursion(rules: dict[str, list[list[_Item]]], empty: set[str]) -> list[str]:
     """The names of rules that lead from one back to itself before any character is taken; [] when there are none."""
-    empty = _rules_that_may_be_empty(rules)
     first = {name: list(_first_rules(alternatives, empty)) for name, alternatives in rules.items()}
     done: set[str] = set()
     for start in rules:

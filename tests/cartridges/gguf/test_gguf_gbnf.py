@@ -93,3 +93,23 @@ def test_the_largest_grammars_are_read_in_no_time() -> None:
         check_gbnf(text)
         assert time.monotonic() - started < 5
     assert "at most 65,536" in str(error_of("root ::= " + '"x" ' * 20_000))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'root ::= a a a a a a a a\na ::= b b b b b b b b\nb ::= c c c c c c c c\nc ::= "x"? "x"? "x"? "x"?',
+        'root ::= ("x"?){2000}',
+        'root ::= "a" ("x"? "y"?){0,500} "b"',
+        "root ::= " + '"x"? ' * 500,
+    ],
+)
+def test_more_items_that_may_be_left_out_than_the_engine_bears_are_refused(text: str) -> None:
+    with pytest.raises(CartdeckError) as caught:
+        check_gbnf(text)
+    assert caught.value.code is Code.INVALID_GRAMMAR
+    assert "may be left out" in caught.value.message
+
+
+def test_many_ways_on_and_many_repetitions_are_no_such_run() -> None:
+    check_gbnf("root ::= (" + " | ".join(f'"w{number}"' for number in range(4000)) + ")? end\nend ::= [a-z]{0,2000}")
