@@ -179,7 +179,7 @@ def test_a_page_that_stays_open_does_not_grow(opened: Any, busy: Busy) -> None:
         figures.append(measured(client))
     print(figures)
     (first, _, last) = figures
-    assert last["Nodes"] < first["Nodes"] * 1.1 + 200
+    assert last["Nodes"] < first["Nodes"] * 1.1 + 1000  # lines that were kept would be 4,000
     assert last["JSHeapUsedSize"] < first["JSHeapUsedSize"] * 1.2 + 1_000_000
     assert last["JSEventListeners"] <= first["JSEventListeners"] + 10
     assert page.locator(".calls > li").count() == 60
