@@ -4,7 +4,9 @@ It does not know models nor tokens. A template comes with a model from anywhere,
 sandbox, which reaches no attribute of Python's own and changes nothing it was given.
 """
 
+import functools
 import json
+import re
 import threading
 from datetime import datetime
 from typing import Any, Final, NoReturn
@@ -20,6 +22,11 @@ LONGEST_TEMPLATE_CHARACTERS: Final = 1_000_000
 LONGEST_TEXT_CHARACTERS: Final = 50_000_000
 MOST_STEPS: Final = 2_000_000
 """Of all `range` together, and of calls and attributes looked at, in one rendering."""
+
+WIDEST_TEXT: Final = 100_000
+"""What a text may be filled up to."""
+_WIDE_FORMAT: Final = re.compile(r"%[-+ #0-9.]*?(?:\d{6}|\*)|\{[^{}]*:[^{}]*(?:\d{6}|\{)")
+"""A width of six digits, or one that is an argument."""
 
 _PROBE: Final = "a text to be found again"
 
@@ -48,10 +55,16 @@ _steps: Final = _Steps()
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Also bounds what a template may take of time and memory."""
 
-    intercepted_binops = frozenset(("*", "**"))
+    intercepted_binops = frozenset(("*", "**", "+", "%"))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**" or not isinstance(left, int | float) or not isinstance(right, int | float):
+        if operator == "+":
+            if isinstance(left, str) and isinstance(right, str) and len(left) + len(right) > LONGEST_TEXT_CHARACTERS:
+                raise _unusable("it makes something far too large")
+        elif operator == "%":
+            if isinstance(left, str):
+                _check_format(left)
+        elif operator == "**" or not isinstance(left, int | float) or not isinstance(right, int | float):
             sizes = [abs(one) if isinstance(one, int | float) else len(one) for one in (left, right)]
             if (sizes[0] ** min(sizes[1], 64) if operator == "**" else sizes[0] * sizes[1]) > LONGEST_TEXT_CHARACTERS:
                 raise _unusable("it makes something far too large")
@@ -59,15 +72,42 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Any, callee: Any, /, *arguments: Any, **named: Any) -> Any:
         _steps.take()
+        if isinstance(getattr(callee, "__self__", None), str):  # center, ljust and their like
+            _check_widths(*arguments, *named.values())
         return super().call(context, callee, *arguments, **named)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         _steps.take()
+        if isinstance(obj, str) and attribute in ("format", "format_map"):
+            _check_format(obj)
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         _steps.take()
         return super().getitem(obj, argument)
+
+
+def _check_widths(*values: Any) -> None:
+    """Raises for a number that is a width beyond any that a text is to be filled up to."""
+    if any(isinstance(value, int) and abs(value) > WIDEST_TEXT for value in values):
+        raise _unusable("it makes something far too large")
+
+
+def _check_format(text: str) -> None:
+    """Raises for a format with such a width in it."""
+    if _WIDE_FORMAT.search(text):
+        raise _unusable("it makes something far too large")
+
+
+def _measured(function: Any) -> Any:
+    """A filter that is given no width beyond any."""
+
+    @functools.wraps(function)
+    def measured(*arguments: Any, **named: Any) -> Any:
+        _check_widths(*arguments[1:], *named.values())
+        return function(*arguments, **named)
+
+    return measured
 
 
 def _range(*bounds: int) -> range:
@@ -155,10 +195,18 @@ def _new_environment() -> ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock]
     )
     environment.filters["tojson"] = _to_json
+    for name in ("center", "indent", "tojson", "wordwrap"):
+        environment.filters[name] = _measured(environment.filters[name])
+    environment.filters["format"] = _format
     environment.globals["range"] = _range
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
+
+
+def _format(text: Any, *values: Any, **named: Any) -> str:
+    _check_format(str(text))
+    return str(text) % (named or values)
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:

@@ -238,3 +238,30 @@ def test_the_grammar_of_calls_holds_every_tool() -> None:
     assert '"const": "get_weather"' in grammar
     assert '"const": "other"' in grammar
     assert call_grammar(read_tools([other]), BARE, is_required=True).startswith("start: body\n")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%*d' % (1000000000, 1) }}",
+        "{{ '%1000000000d'|format(1) }}",
+        "{{ '{:>999999999}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 999999999) }}",
+        "{{ 'x'|center(999999999) }}",
+        "{{ 'x'.ljust(999999999) }}",
+        "{{ messages|tojson(indent=999999999) }}",
+        "{% set all = namespace(s='x') %}{% for i in range(60) %}{% set all.s = all.s + all.s %}{% endfor %}",
+    ],
+)
+def test_a_template_that_fills_the_memory_is_stopped(source: str) -> None:
+    with pytest.raises(CartdeckError) as caught:
+        ChatTemplate(source).render([{"role": "user", "content": "x=1234567"}])
+    assert caught.value.code is Code.UNSUPPORTED
+    assert "far too large" in caught.value.message
+
+
+def test_a_template_may_format_what_is_small() -> None:
+    source = "{{ '%s %05d' % ('a', 1234567) }}{{ '%d'|format(3) }}{{ 'x'|center(3) }}{{ messages[0].content.strip() }}"
+    made = ChatTemplate(source).render([{"role": "user", "content": "x=1234567"}])
+    assert made == "a 12345673 x x=1234567"
