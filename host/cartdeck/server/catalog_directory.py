@@ -138,7 +138,9 @@ class CatalogDirectory:
         entry, source = named.entry, named.entry.source
         if source is None or not is_fetched(source):
             return None
-        owner = next(name for name, one in self._catalog.entries.items() if one is entry)
+        owner = next((name for name, one in self._catalog.entries.items() if one is entry), None)
+        if owner is None:  # a guard with a source of its own, which has no table that could keep it
+            return None
         return Pin(owner, source, entry.origin, self)
 
     def _find_behind(self, name: str, kind: Kind, unknown: CartdeckError) -> ServedModel:
