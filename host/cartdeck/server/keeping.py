@@ -134,5 +134,5 @@ class Keeper:
         idle_s = one.scaling.idle_s
         if idle_s is None or state.calls or not state.used_s or time.monotonic() - state.used_s < idle_s:
             return
-        state.used_s = 0.0
+        state.used_s, state.has_answered = 0.0, False
         self._holding.unload(one, [self._directory.find(one.model.name, kind) for kind in one.model.kinds])

@@ -167,6 +167,7 @@ def test_one_that_is_kept_is_not_told_as_loaded_when_another_stands_in(
 def test_one_that_is_idle_is_unloaded(catalog: Any) -> None:
     assert ask(catalog, "brief")[0] == 200
     catalog.wait_for(lambda: not any(one["pid"] for one in sessions(catalog, "act:tokens=6")))
+    assert catalog.get("/v1/models/brief")["state"] == "unused"
     assert ask(catalog, "brief")[0] == 200
 
 
