@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cartdeck.adding.history import History, ModelHistory
+from cartdeck.adding.repository import repository_of
 from cartdeck.catalog.catalog import Catalog, Named, parse_catalog
 from cartdeck.catalog.catalog_file import read_text
 from cartdeck.catalog.editing import Document, edit, put_keys, put_model
@@ -111,8 +112,10 @@ def _weights_in(document: Document, path: Path, named: Named) -> dict[str, Any]:
 
 
 def _is_taken(path: Path, taken: Named, name: str) -> Exception:
+    is_of_hub = repository_of(taken.entry.source) is not None
+    update = f"`cartdeck update {taken.name}` looks for newer weights of it; " if is_of_hub else ""
     message = (
-        f"{path}: there is a model {name} already, of {taken.entry.source or 'another server'}. "
-        f"`cartdeck update {taken.name}` looks for newer weights of it; --name gives this one another name."
+        f"{path}: there is a model {name} already, of {taken.entry.source or 'another server'}; "
+        f"{update}--name gives this one another name."
     )
     return failure(Code.BAD_ARGUMENT, message, argument="name")

@@ -43,6 +43,7 @@ def test_an_entry_is_written_behind_the_others_and_dry_not_at_all(path: Path) ->
     assert path.read_text() == BEFORE
     place(path, "m", weights(1))
     assert path.read_text().startswith(BEFORE)
+    assert "`cartdeck update m`" in refused(Code.BAD_ARGUMENT, lambda: check_name(path, "m"))
     entry = model_of(path, "m").entry
     assert entry.origin is not None
     assert (entry.origin.revision, entry.origin.files["m.gguf"].sha256) == ("1" * 40, SHA256)
@@ -51,7 +52,9 @@ def test_an_entry_is_written_behind_the_others_and_dry_not_at_all(path: Path) ->
 
 def test_a_name_or_an_alias_that_is_taken_is_told_with_what_has_it(path: Path) -> None:
     for name in ("other", "o"):
-        assert "cartdeck update other" in refused(Code.BAD_ARGUMENT, lambda name=name: check_name(path, name))
+        told = refused(Code.BAD_ARGUMENT, lambda name=name: check_name(path, name))
+        assert "of ./other.gguf" in told
+        assert "cartdeck update" not in told  # there is no hub to look at
     check_name(path, "m")
     check_name(path.with_name("none.toml"), "m")
     refused(Code.BAD_ARGUMENT, lambda: place(path, "other", weights(1)))
