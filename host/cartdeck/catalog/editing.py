@@ -15,7 +15,7 @@ from tomlkit.items import AoT, Table
 
 from cartdeck.catalog.catalog import Catalog, parse_catalog
 from cartdeck.catalog.catalog_file import load_catalog, read_text
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _LOCK_S: Final = 10.0
 _Values = dict[str, Any]
@@ -100,7 +100,7 @@ def edit(path: Path, change: Callable[[Document], None], *, is_dry: bool = False
             document = cast("Document", tomlkit.parse(text))
             change(document)
             after = tomlkit.dumps(cast("tomlkit.TOMLDocument", document))
-            catalog = parse_catalog(after, origin=str(path))
+            catalog = _parse_edited(after, path)
             if after != text and not is_dry:
                 _replace(path, after)
             return catalog
@@ -109,6 +109,18 @@ def edit(path: Path, change: Callable[[Document], None], *, is_dry: bool = False
         raise failure(Code.BAD_ARGUMENT, message) from None
     except OSError as error:
         raise failure(Code.BAD_ARGUMENT, f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _parse_edited(text: str, path: Path) -> Catalog:
+    """As `parse_catalog`; the error has all that is wrong, since no file will have it that could be checked."""
+    try:
+        return parse_catalog(text, origin=str(path))
+    except CartdeckError as error:
+        found: list[dict[str, str]] = error.details.get("problems", [])
+        if len(found) <= 1:
+            raise
+        message = f"{path}: " + "; ".join(f"{one['path']}: {one['message']}" for one in found)
+        raise failure(Code.BAD_ARGUMENT, message, argument=error.argument, details=error.details) from None
 
 
 def _replace(path: Path, text: str) -> None:

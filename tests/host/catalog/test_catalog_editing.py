@@ -66,6 +66,15 @@ def test_what_would_not_be_sound_is_not_written(path: Path, name: str, table: di
     assert {one.name for one in path.parent.iterdir()} <= {path.name, f".{path.name}.lock"}
 
 
+def test_all_that_would_be_wrong_is_told_since_no_file_has_it(path: Path) -> None:
+    table = {"source": "x/y", "fallback": ["nobody"], "arguments": {"temperatur": 1}}
+    with pytest.raises(CartdeckError) as caught:
+        add_model(path, "new", table)
+    assert "models.new.fallback: there is no model nobody" in caught.value.message
+    assert "models.new.arguments.temperatur" in caught.value.message
+    assert "catalog check" not in caught.value.message
+
+
 def test_a_model_is_replaced_when_that_is_asked_for(path: Path) -> None:
     assert add_model(path, "small", {"source": "x/new"}, replace=True).entries["small"].source == "x/new"
     assert "# Models of the house." in path.read_text()
