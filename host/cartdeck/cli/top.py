@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 PATIENCE_S: Final = 10.0
-COLUMNS: Final = (
-    "cartridge", "instance", "state", "class", "pid", "requests", "memory", "starts", "restarts", "last error",
-)  # fmt: skip
+COLUMNS: Final = ("cartridge", "state", "class", "pid", "requests", "memory", "starts", "restarts")
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -92,7 +90,9 @@ def ask(url: str, key: str | None) -> dict[str, Any]:
         raise failure(Code.BAD_ARGUMENT, f"{place} {what}.", argument="URL") from None
     except (OSError, urllib.error.URLError) as error:
         reason = getattr(error, "reason", None) or error
-        raise failure(Code.ENDPOINT_UNREACHABLE, f"There is no server at {url}: {reason}.") from None
+        what = getattr(reason, "strerror", None) or reason
+        message = f"There is no server at {url}: {what}. `cartdeck serve` starts one."
+        raise failure(Code.ENDPOINT_UNREACHABLE, message) from None
     except ValueError:
         raise failure(Code.BAD_ARGUMENT, f"{place} gives no JSON: no server of cartdeck.", argument="URL") from None
     if not isinstance(told, dict) or "sessions" not in told:
@@ -101,17 +101,18 @@ def ask(url: str, key: str | None) -> dict[str, Any]:
 
 
 def table_of(url: str, told: dict[str, Any]) -> "Group":
-    """Lines on the whole, then a row for each session."""
+    """Lines on the whole, a row for each session, then what is too long for a row: its instance and its last error."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in COLUMNS:
-        table.add_column(name, overflow="fold" if name in ("instance", "last error") else "ellipsis")
+        table.add_column(name, no_wrap=True)
     for session in told["sessions"]:
         table.add_row(*(Text(cell) for cell in _row(session)))
-    return Group(*(Text(line) for line in _summary(url, told)), Text(""), table)
+    long = [Text(line) for session in told["sessions"] for line in _long(session)]
+    return Group(*(Text(line) for line in _summary(url, told)), Text(""), table, *([Text("")] if long else []), *long)
 
 
 def _summary(url: str, told: dict[str, Any]) -> list[str]:
@@ -146,10 +147,8 @@ def _window(schedule: dict[str, Any]) -> str:
 
 
 def _row(session: dict[str, Any]) -> list[str]:
-    error = session["last_error"]
     cells = [
         session["cartridge"],
-        session["instance"],
         session["state"],
         session.get("class") or "",
         str(session["pid"] or ""),
@@ -157,9 +156,16 @@ def _row(session: dict[str, Any]) -> list[str]:
         _size(session["rss_bytes"] or 0),
         str(session["starts"]),
         str(session["restarts"]),
-        "" if error is None else f"{error['code']}: {error['message']}",
     ]
     return [_plain(cell) for cell in cells]
+
+
+def _long(session: dict[str, Any]) -> list[str]:
+    error, which = session["last_error"], f"{session['cartridge']} {session['pid'] or session['state']}"
+    lines = [f"{which}: {session['instance']}"] if session["instance"] else []
+    if error is not None:
+        lines.append(f"{which}: last error [{error['code']}] {error['message']}")
+    return [_plain(line) for line in lines]
 
 
 def _plain(text: str) -> str:

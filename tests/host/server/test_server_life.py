@@ -232,7 +232,9 @@ def test_top_shows_a_running_server(server: Any, client: Any) -> None:
         [CARTDECK, "top", server.url, "--once"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "actor" in done.stdout
+    heads = ["cartridge", "state", "class", "pid", "requests", "memory", "starts", "restarts"]
+    assert heads in [line.split() for line in done.stdout.splitlines()]  # of 80 columns, none is cut or folded
+    assert re.search("^actor +ready +standard ", done.stdout, re.MULTILINE)
     record = subprocess.run(
         [CARTDECK, "top", server.url, "--json"], capture_output=True, text=True, timeout=60, check=False
     )
@@ -246,3 +248,4 @@ def test_top_says_that_nobody_is_there() -> None:
         done = cartdeck("top", url, "--once")
     assert done.returncode == 6
     assert "ENDPOINT_UNREACHABLE" in done.stderr
+    assert "`cartdeck serve` starts one" in " ".join(done.stderr.split())
