@@ -182,6 +182,9 @@ def test_a_plan_is_drawn_as_it_is_written_and_its_steps_change_as_it_runs(opened
     page.keyboard.press("Escape")
     page.wait_for_selector(".box.step[data-state=cancelled]")
     assert page.locator("#view-plans [role=status]").inner_text() == "stopped"
+    page.fill("#plan-text", "() -> wrok -> report\n")
+    page.wait_for_selector(".graph.stale, .stale .graph")  # what the plan before gave is not shown beside the error
+    assert page.locator("#view-plans [role=status]").inner_text() == ""
 
 
 def test_an_error_says_where_and_what_to_do(opened: Any, server: Any) -> None:

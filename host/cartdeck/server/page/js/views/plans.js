@@ -50,6 +50,8 @@ export function plansView(section) {
       if (error.name === "AbortError") return;
       problem.show(error);
       place.classList.add("stale");
+      outcome.clear([]);
+      status.textContent = "";
     }
   }
 
@@ -61,6 +63,7 @@ export function plansView(section) {
     empty.hidden = next !== null;
     if (next === null) inputs.render([]);
     outcome.clear(next === null ? [] : next.steps);
+    status.textContent = "";
   }
 
   async function start() {
