@@ -58,7 +58,8 @@ def _check_model(spec: str | None) -> None:
         return
     path = os.path.expanduser(spec)  # noqa: PTH111 - Path's own raises for the home of nobody
     if not path.startswith("~") and not os.path.lexists(path):
-        message = f"There is no model {path}; --model takes a local path, hf:…, package:… or pypi:…."
+        takes = "a local path, hf:…, package:… or pypi:…; the names of a catalog are a server's"
+        message = f"There is no model {path}; --model takes {takes}."
         raise failure(Code.FILE_NOT_FOUND, message, argument="model")
 
 
