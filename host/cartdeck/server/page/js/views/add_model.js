@@ -15,12 +15,14 @@ export function addModel() {
   const problem = problemBox();
   const steps = element("ol", { class: "steps plain", "aria-label": "Steps of the job" });
   const status = element("p", { class: "muted", role: "status" });
-  const form = element("form", { class: "row tools" },
-    element("label", { for: "add-repository", text: "Repository" }), repository,
-    element("label", { for: "add-name", text: "Name" }), name, stop, run, bar);
+  const form = element("form", { class: "fields" },
+    element("div", { class: "field" }, element("label", { for: "add-repository", text: "Repository" }), repository),
+    element("div", { class: "field" }, element("label", { for: "add-name", text: "Name" }), name),
+    element("div", { class: "row" }, stop, run, bar));
   const node = element("details", { class: "card" }, element("summary", { text: "Add a model from a hub" }),
-    element("p", { class: "muted", text: "It is chosen for this machine, fetched, verified, started and asked before the catalog names it." }),
-    form, status, problem.node, steps);
+    element("div", { class: "stack" },  // a gap of the details itself is none between its parts
+      element("p", { class: "muted", text: "It is chosen for this machine, fetched, verified, started and asked before the catalog names it." }),
+      form, status, problem.node, steps));
 
   const told = new Map();
   const list = new KeyedList(steps, () => stepLine());
@@ -45,7 +47,7 @@ export function addModel() {
   function fail(error) {
     const isStopped = error.name === "AbortError";
     for (const [step, one] of told) {
-      if (one.state === "running") told.set(step, { ...one, state: isStopped ? "stopped" : "failed" });
+      if (one.state === "running") told.set(step, { ...one, state: isStopped ? "stopped" : "failed", words: "" });
     }
     list.render(told);
     setText(status, isStopped ? "Stopped; what was fetched is kept, and the next time goes on from there." : "");
