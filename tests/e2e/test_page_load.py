@@ -111,7 +111,7 @@ class Busy:
 
     def rush(self, calls_per_s: int, lines_per_s: int) -> None:
         """From now on so many calls begin and end, and so many lines come, until the server ends."""
-        from cartdeck.server.journal import stage_of
+        from cartdeck.server.live.journal import stage_of
 
         every_s = 0.05
 

@@ -22,7 +22,7 @@ from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
     from cartdeck.router import Router
-    from cartdeck.server.directory import ModelDirectory
+    from cartdeck.server.models.directory import ModelDirectory
     from cartdeck.server.options import ServerOptions
 
 EXAMPLE = """Serve models over HTTP, for programs that speak to OpenAI.
@@ -82,7 +82,7 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     _check_installed()
-    from cartdeck.server.directory import parse_named
+    from cartdeck.server.models.directory import parse_named
     from cartdeck.server.options import MIB, RequestLimits, ServerOptions, read_keys
 
     limits = RequestLimits(
@@ -122,8 +122,8 @@ class Models:
     def directory(self, router: "Router") -> "ModelDirectory":
         """Raises BAD_ARGUMENT or FILE_NOT_FOUND for a catalog that cannot be used."""
         from cartdeck.catalog.catalog_file import CATALOG_VARIABLE, catalog_path
-        from cartdeck.server.catalog_directory import CatalogDirectory
-        from cartdeck.server.directory import SpecDirectory
+        from cartdeck.server.models.catalog_directory import CatalogDirectory
+        from cartdeck.server.models.directory import SpecDirectory
 
         behind = SpecDirectory(router, self.named, is_open=self.is_open)
         path = self.catalog or catalog_path()
@@ -227,9 +227,9 @@ def _run(options: "ServerOptions", models: Models, *, words: Words) -> None:
     from cartdeck.catalog.time_zone import time_zone as time_zone_of
     from cartdeck.cli.endings import SIGNALS, end_at_signals
     from cartdeck.engine import Engine
-    from cartdeck.server.catalog_directory import CatalogDirectory
-    from cartdeck.server.keeping import Keeper
     from cartdeck.server.listening import HttpServer, listen, url_of
+    from cartdeck.server.models.catalog_directory import CatalogDirectory
+    from cartdeck.server.models.keeping import Keeper
 
     zone = time_zone_of(options.time_zone)
 

@@ -19,10 +19,10 @@ from cartdeck.adding.telling import event_record
 from cartdeck.adding.update import UpdateRequest, rollback_job, update_job
 from cartdeck.plain import plain
 from cartdeck.server.body import read_json
-from cartdeck.server.catalog_directory import CatalogDirectory
 from cartdeck.server.event_stream import EventStream, event
 from cartdeck.server.fields import Strict
 from cartdeck.server.json_response import json_response
+from cartdeck.server.models.catalog_directory import CatalogDirectory
 from cartdeck.server.pace import Departure, paced
 from cartdeck.server.service import Service
 from cartdeck_protocol.errors import Code, failure

@@ -15,18 +15,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from cartdeck.server.adding_endpoints import AddingEndpoints
-from cartdeck.server.audio_endpoints import AudioEndpoints
-from cartdeck.server.embedding_endpoint import EmbeddingEndpoint
 from cartdeck.server.gate import AccessLog, Gate
 from cartdeck.server.json_response import error_response
 from cartdeck.server.listing_endpoints import ListingEndpoints
-from cartdeck.server.live_endpoint import LiveEndpoint
+from cartdeck.server.live.endpoint import LiveEndpoint
 from cartdeck.server.native_endpoints import NativeEndpoints
+from cartdeck.server.openai_api.audio_endpoints import AudioEndpoints
+from cartdeck.server.openai_api.embedding_endpoint import EmbeddingEndpoint
+from cartdeck.server.openai_api.text_endpoints import TextEndpoints
 from cartdeck.server.openapi import document
 from cartdeck.server.page_endpoints import PREFIX, PageEndpoints
 from cartdeck.server.refusal import CLIENT_GONE, Refused
 from cartdeck.server.service import Service
-from cartdeck.server.text_endpoints import TextEndpoints
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 NOT_HERE: Final = {

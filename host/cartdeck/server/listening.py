@@ -16,8 +16,8 @@ import uvicorn
 from cartdeck.engine import Engine
 from cartdeck.server.app import make_app
 from cartdeck.server.connection import connections
-from cartdeck.server.directory import ModelDirectory
 from cartdeck.server.gate import AccessLog
+from cartdeck.server.models.directory import ModelDirectory
 from cartdeck.server.options import ServerOptions
 from cartdeck.server.service import Service
 from cartdeck_protocol.errors import Code, failure

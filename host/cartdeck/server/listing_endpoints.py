@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from cartdeck import __version__
 from cartdeck.plain import plain
-from cartdeck.server.directory import DEFAULT_NAME, Kind, ServedModel
 from cartdeck.server.json_response import json_response
 from cartdeck.server.metrics import CONTENT_TYPE
+from cartdeck.server.models.directory import DEFAULT_NAME, Kind, ServedModel
 from cartdeck.server.service import Service
 from cartdeck.status import CartridgeStatus
 from cartdeck_protocol.errors import CartdeckError, Code

@@ -11,11 +11,11 @@ from pydantic.json_schema import models_json_schema
 
 from cartdeck import __version__
 from cartdeck.server.adding_endpoints import AddModelRequest, RollbackModelRequest, UpdateModelRequest
-from cartdeck.server.audio_endpoints import AudioRequest
-from cartdeck.server.embedding_endpoint import EmbeddingRequest
 from cartdeck.server.native_endpoints import CapRequest, PlanRequest
+from cartdeck.server.openai_api.audio_endpoints import AudioRequest
+from cartdeck.server.openai_api.embedding_endpoint import EmbeddingRequest
+from cartdeck.server.openai_api.text_request import ChatRequest, CompletionRequest
 from cartdeck.server.page_endpoints import PlanDrawing
-from cartdeck.server.text_request import ChatRequest, CompletionRequest
 
 _JSON: Final = "application/json"
 _FORM: Final = "multipart/form-data"

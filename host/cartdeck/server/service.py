@@ -20,20 +20,20 @@ from cartdeck.catalog.schedule import Standing
 from cartdeck.engine import Engine
 from cartdeck.events import Data, Event, Result
 from cartdeck.pool.priority import Priority
-from cartdeck.server.call_watch import WatchedCall
-from cartdeck.server.directory import Kind, ModelDirectory, ServedGuard, ServedModel
 from cartdeck.server.external.asking import asked_of
 from cartdeck.server.external.call import ExternalCall
 from cartdeck.server.external.servers import Servers
 from cartdeck.server.external.watch import WatchedExternal
 from cartdeck.server.fields import as_record
-from cartdeck.server.guard_verdict import Verdict, VerdictTally
-from cartdeck.server.journal import Journal
-from cartdeck.server.log_tails import LogTails
+from cartdeck.server.guards.verdict import Verdict, VerdictTally
+from cartdeck.server.live.call_watch import WatchedCall
+from cartdeck.server.live.journal import Journal
+from cartdeck.server.live.log_tails import LogTails
 from cartdeck.server.metrics import Metrics
-from cartdeck.server.model_state import ModelStates, is_about_loading, settle
+from cartdeck.server.models.directory import Kind, ModelDirectory, ServedGuard, ServedModel
+from cartdeck.server.models.model_state import ModelStates, is_about_loading, settle
+from cartdeck.server.models.origins import Origins
 from cartdeck.server.options import ServerOptions
-from cartdeck.server.origins import Origins
 from cartdeck.server.pace import Departure, paced
 from cartdeck.server.refusal import Refused
 from cartdeck_protocol.errors import CartdeckError, Code, failure

@@ -7,7 +7,7 @@ import pytest
 
 from cartdeck.catalog.entry import Origin
 from cartdeck.catalog.file_mark import FileMarks
-from cartdeck.server.origins import is_fetched, pinned_spec
+from cartdeck.server.models.origins import is_fetched, pinned_spec
 from cartdeck_protocol.errors import CartdeckError, Code
 
 COMMIT = "4bd0f56aca55286ff11fa1096f1d9f14a20700f7"

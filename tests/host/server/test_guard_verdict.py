@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cartdeck.catalog.guard import Guard, GuardFormat
-from cartdeck.server.guard_verdict import Unreadable, Verdict, read_verdict, verdict_schema
+from cartdeck.server.guards.verdict import Unreadable, Verdict, read_verdict, verdict_schema
 
 SAFE = (True, ())
 

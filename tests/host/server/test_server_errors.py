@@ -93,8 +93,8 @@ def test_a_head_without_end_is_refused(server: Any) -> None:
 
 def test_a_head_that_does_not_come_is_not_waited_for() -> None:
     from cartdeck.engine import Engine
-    from cartdeck.server.directory import SpecDirectory
     from cartdeck.server.listening import HttpServer, listen
+    from cartdeck.server.models.directory import SpecDirectory
     from cartdeck.server.options import RequestLimits, ServerOptions
 
     async def work() -> tuple[bytes, bytes, bytes]:

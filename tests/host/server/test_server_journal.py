@@ -1,7 +1,7 @@
 """What a server remembers of calls and logs stays within its bounds, whatever comes."""
 
-from cartdeck.server.journal import MOST_ENDED, Journal, Stage, stage_of
-from cartdeck.server.log_tails import MOST_LINES, LogTails
+from cartdeck.server.live.journal import MOST_ENDED, Journal, Stage, stage_of
+from cartdeck.server.live.log_tails import MOST_LINES, LogTails
 from cartdeck_protocol.errors import Code, failure
 
 

@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("starlette")
 
 from cartdeck import CartdeckError, Engine, Settings
-from cartdeck.server.catalog_directory import CatalogDirectory
-from cartdeck.server.directory import Kind, SpecDirectory
-from cartdeck.server.keeping import Keeper
+from cartdeck.server.models.catalog_directory import CatalogDirectory
+from cartdeck.server.models.directory import Kind, SpecDirectory
+from cartdeck.server.models.keeping import Keeper
 from cartdeck.server.options import ServerOptions
 from cartdeck.server.service import Service
 

@@ -58,8 +58,8 @@ def test_the_dimensions_that_a_model_has_may_be_asked_for(client: Any) -> None:
 
 
 def test_a_vector_may_be_cut_where_the_model_was_made_for_it() -> None:
-    from cartdeck.server.directory import ServedModel
-    from cartdeck.server.embedding_endpoint import fitted
+    from cartdeck.server.models.directory import ServedModel
+    from cartdeck.server.openai_api.embedding_endpoint import fitted
 
     model = ServedModel("m", "act:", dimensions=(2,))
     assert struct.unpack("<2f", fitted(struct.pack("<3f", 3, 4, 12), 2, model)) == pytest.approx([0.6, 0.8])

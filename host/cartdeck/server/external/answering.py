@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cartdeck.events import Data, Event
-from cartdeck.server.directory import Kind
 from cartdeck.server.external.asking import Asked
 from cartdeck.server.fields import as_list, as_record
+from cartdeck.server.models.directory import Kind
 
 _COUNTS: Final = ("prompt_tokens", "completion_tokens")
 

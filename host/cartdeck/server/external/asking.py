@@ -13,8 +13,8 @@ from starlette.datastructures import UploadFile
 
 from cartdeck.catalog.consistency import SENT_ELSEWHERE
 from cartdeck.server.body import FilePieces
-from cartdeck.server.directory import Kind, ServedModel
-from cartdeck.server.text_request import MOST_TOKENS
+from cartdeck.server.models.directory import Kind, ServedModel
+from cartdeck.server.openai_api.text_request import MOST_TOKENS
 from cartdeck_protocol.caps import load_shared_definition
 
 PATHS: Final[Mapping[Kind, str]] = {

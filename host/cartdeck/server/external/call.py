@@ -12,7 +12,6 @@ from contextlib import aclosing, suppress
 from typing import Any, Final, Self
 
 from cartdeck.events import Data, End, Event, KeptOutput, Result
-from cartdeck.server.directory import Kind
 from cartdeck.server.external.answering import Answer
 from cartdeck.server.external.asking import Asked, json_of
 from cartdeck.server.external.events_in import data_of_events
@@ -20,6 +19,7 @@ from cartdeck.server.external.failing import broken_off, not_understood, told_in
 from cartdeck.server.external.place import Place
 from cartdeck.server.external.servers import Servers
 from cartdeck.server.fields import as_record
+from cartdeck.server.models.directory import Kind
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 MOST_WAITING: Final = 256

@@ -12,7 +12,7 @@ from cartdeck.server.external.asking import Asked
 from cartdeck.server.external.call import ExternalCall
 from cartdeck.server.external.place import Place
 from cartdeck.server.external.servers import Servers
-from cartdeck.server.journal import CallEntry, Journal, Stage
+from cartdeck.server.live.journal import CallEntry, Journal, Stage
 
 
 class WatchedExternal(ExternalCall):
