@@ -24,13 +24,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from conftest import child_processes, declare_foreign, declare_phases, open_descriptors, other_threads
 from mix import WIRE, Mix
 
 from cartdeck import Engine, Settings
 from cartdeck.environment import SESSION_VARIABLE
 from cartdeck.sessions.marked import find_marked
 from cartdeck.settings import parse_settings
+from conftest import child_processes, declare_foreign, declare_phases, open_descriptors, other_threads
 
 ROUND_S: Final = 20.0
 PAUSES_S: Final = (0.3, 4.0, 1.5)
