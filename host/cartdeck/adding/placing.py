@@ -81,7 +81,7 @@ def earlier_of(path: Path, named: Named) -> dict[str, Any]:
     """The weights that a model had before its last update. Raises BAD_ARGUMENT where it had none."""
     earlier = [one for one in History(path).of(named.name).earlier if one["source"] != named.entry.source]
     if not earlier:
-        message = f"{named.name} was not updated by cartdeck: there is nothing to go back to"
+        message = f"{named.name} has no update left to undo: there is nothing to go back to"
         raise failure(Code.BAD_ARGUMENT, message, argument="name")
     return earlier[-1]
 
