@@ -19,6 +19,10 @@ _UNIMPLEMENTED = re.compile(r'Unimplemented keys: \["([^"]+)"|^(\w+) constraints
 
 Refusal = Callable[[str], CartdeckError]
 
+# Between two parts of a JSON value: enough for a new line and nine steps of four. JSON sets no bound, and small models
+# fill what is left of their tokens with it.
+_JSON: Final = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{0,40}"}
+
 
 class _Tokens:
     """A `TokenTable` under the names that llguidance asks for."""
@@ -58,7 +62,7 @@ class ConstraintMaker:
         that is too complex and one that no value meets.
         """
         text = check_schema(schema)
-        return self._new(LLMatcher.grammar_from_json_schema(text), _schema_refused)
+        return self._new(LLMatcher.grammar_from_json_schema(text, overrides=_JSON), _schema_refused)
 
     def from_lark(self, grammar: str) -> "GuidanceConstraint":
         """A text by a grammar in llguidance's Lark notation: for grammars that we write ourselves.

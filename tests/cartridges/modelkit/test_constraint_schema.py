@@ -151,6 +151,12 @@ def test_the_order_of_keys_is_that_of_the_schema(maker: ConstraintMaker) -> None
     assert not accepts(constraint, '{"a":2,"b":1}')
 
 
+def test_white_space_has_a_bound_that_a_model_cannot_fill_its_tokens_with(maker: ConstraintMaker) -> None:
+    constraint = maker.from_json_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    assert accepts(constraint, "{\n" + " " * 36 + '"a": 1\n}')
+    assert not accepts(constraint, "{" + "\n" * 41 + '"a": 1}')
+
+
 def test_a_grammar_that_cannot_be_read_is_an_error(maker: ConstraintMaker) -> None:
     assert accepts(maker.from_lark('start: "a" | "b"'), "b")
     with pytest.raises(CartdeckError) as caught:
