@@ -21,7 +21,7 @@ Refusal = Callable[[str], CartdeckError]
 
 # Between two parts of a JSON value: enough for a new line and nine steps of four. JSON sets no bound, and small models
 # fill what is left of their tokens with it.
-_JSON: Final = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{0,40}"}
+_WHITE_SPACE: Final = r"[\x20\x0A\x0D\x09]{1,40}"
 
 
 class _Tokens:
@@ -62,7 +62,8 @@ class ConstraintMaker:
         that is too complex and one that no value meets.
         """
         text = check_schema(schema)
-        return self._new(LLMatcher.grammar_from_json_schema(text, overrides=_JSON), _schema_refused)
+        grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": _WHITE_SPACE})
+        return self._new(grammar, _schema_refused)
 
     def from_lark(self, grammar: str) -> "GuidanceConstraint":
         """A text by a grammar in llguidance's Lark notation: for grammars that we write ourselves.

@@ -149,7 +149,7 @@ class CatalogDirectory:
         except CartdeckError as error:
             raise (unknown if error.code is Code.MODEL_NOT_FOUND and self._catalog.entries else error) from None
         if self._is_closed(found):
-            raise unknown
+            raise unknown if found.is_listed else _closed(name)
         return found
 
     def _ways(self, named: Named, kind: Kind) -> Iterator[ServedModel]:
@@ -203,3 +203,11 @@ def _mark_of(path: Path) -> tuple[int, int, int]:
     except OSError:
         return (0, 0, 0)
     return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _closed(spec: str) -> CartdeckError:
+    message = (
+        f"{spec[:200]!r} is no name of the catalog, and a spec in its place would go around the catalog's guards; ask "
+        "for a model by its name, or let the server be started with --allow-unguarded."
+    )
+    return failure(Code.MODEL_NOT_FOUND, message, argument="model", details={"near": []})
