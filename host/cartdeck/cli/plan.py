@@ -173,6 +173,8 @@ def find(
 ) -> None:
     """List the chains of installed caps that lead from one kind of data to another, best first. Nothing is run.
 
+    Behind a chain stands what has to be set in its steps, such as a model where there is no default.
+
     Example: cartdeck plan find --from media:image --to media:embedding
     """
     from cartdeck.cli.listing import print_rows, print_text
@@ -193,15 +195,25 @@ def find(
     chains = find_chains(router.routes, *ends, most=most)
     if as_json:
         records = [
-            {"caps": [one.urn for one in c.routes], "cost": c.cost, "plan": c.to_plan().to_text()} for c in chains
+            {
+                "caps": [one.urn for one in c.routes],
+                "cost": c.cost,
+                "needs": c.needs,
+                "plan": c.to_plan().to_text(),
+            }
+            for c in chains
         ]
         print_text(json_line({"chains": records}))
         return
     if not chains:
-        message = f"No chain of installed caps that need nothing but their input leads from {ends[0]} to {ends[1]}."
+        message = f"No chain of installed caps leads from {ends[0]} to {ends[1]}."
         raise failure(Code.NO_SUCH_CAP, message)
     rows = [
-        [" -> ".join(one.definition.alias for one in c.routes), " -> ".join(one.cartridge.name for one in c.routes)]
+        [
+            " -> ".join(one.definition.alias for one in c.routes),
+            " -> ".join(one.cartridge.name for one in c.routes),
+            ", ".join(c.needs),
+        ]
         for c in chains
     ]
-    print_rows(["chain", "cartridges"], rows)
+    print_rows(["chain", "cartridges", "to be set"], rows)

@@ -23,6 +23,7 @@ from cartdeck.plans.plain_result import output_record, plan_record
 from cartdeck.plans.plan import Plan
 from cartdeck.plans.result import Output, PlanResult
 from cartdeck.plans.run import PlanRun
+from cartdeck.size import size_text
 from cartdeck_protocol.errors import Code, failure
 
 
@@ -55,7 +56,8 @@ def run_plan_here(plan: Plan, inputs: Mapping[str, Any], options: RunOptions) ->
                 rest = [name for name in plan.output_names if name not in outs]
                 shown = None if options.as_json or len(rest) != 1 else PlanOutput(run, rest[0], view)
                 await _watch(run, view, shown)
-                await anyio.to_thread.run_sync(_write, run.result, outs, options)
+                for text, more in await anyio.to_thread.run_sync(_write, run.result, outs, options):
+                    view.tell(text, **more)
 
     run_interruptible(work)
 
@@ -103,25 +105,34 @@ def _parse_outs(pairs: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _write(result: PlanResult, outs: Mapping[str, FileOutput], options: RunOptions) -> None:
+def _write(
+    result: PlanResult, outs: Mapping[str, FileOutput], options: RunOptions
+) -> list[tuple[str, dict[str, str | int]]]:
+    """Write what the plan gave. For each file what is to be told of it, as text and as fields."""
+    told: list[tuple[str, dict[str, str | int]]] = []
     for name, file in outs.items():
-        output = result.output(name)
-        output.write_to(cast("BinaryIO", _Writer(file)))
+        output, writer = result.output(name), _Writer(file)
+        output.write_to(cast("BinaryIO", writer))
         file.commit()
+        text = f"wrote {name} to {file.path}: {size_text(writer.size_bytes)}"
+        told.append((text, {"output": name, "out": str(file.path), "size_bytes": writer.size_bytes}))
     rest = {name: output for name, output in result.outputs.items() if name not in outs}
     if options.as_json:
         StandardOutput().write(json_line(_record(result, rest, outs)).encode())
     elif len(rest) > 1:  # a single one has been written as it came
         for name, output in rest.items():
             StandardOutput().write(json_line({"output": name, **output_record(output)}).encode())
+    return told
 
 
 class _Writer:
     def __init__(self, output: FileOutput) -> None:
         self._output = output
+        self.size_bytes = 0
 
     def write(self, data: bytes) -> int:
         self._output.write(data)
+        self.size_bytes += len(data)
         return len(data)
 
 

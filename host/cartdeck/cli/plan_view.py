@@ -48,6 +48,10 @@ class PlanView(Protocol):
 
     def close(self) -> None: ...
 
+    def tell(self, text: str, **more: Any) -> None:
+        """Say what came of it, once closed."""
+        ...
+
 
 class LiveTree:
     """The tree on a terminal, redrawn in place, with the whole plan's bar on top. It is taken away at the end; where
@@ -108,6 +112,9 @@ class LiveTree:
         self._take_away()
         if self._bar is not None:
             self._bar.close()
+
+    def tell(self, text: str, **more: Any) -> None:
+        _print_line(text)
 
     def _take_away(self) -> None:
         if self._live is not None:
@@ -177,12 +184,15 @@ class PlanLines:
     def close(self) -> None:
         pass
 
+    def tell(self, text: str, **more: Any) -> None:
+        self._say("info", text, None, **more)
+
     def _say(self, level: str, text: str, cartridge: str | None, **more: Any) -> None:
         self._said_at = time.monotonic()
         if self._log is not None:
             self._log.write(level, text, cartridge=cartridge, **more)
         else:
-            print(STANDARD_LINE.leave() + harmless(text), file=sys.stderr, flush=True)
+            _print_line(text)
 
 
 class NoView:
@@ -203,6 +213,9 @@ class NoView:
     def close(self) -> None:
         pass
 
+    def tell(self, text: str, **more: Any) -> None:
+        pass
+
 
 def open_view(*, is_quiet: bool, is_verbose: bool) -> PlanView:
     """The view that was asked for, or that standard error allows."""
@@ -212,6 +225,10 @@ def open_view(*, is_quiet: bool, is_verbose: bool) -> PlanView:
     if log is None and os.isatty(STDERR) and os.environ.get("TERM", "dumb") != "dumb":
         return LiveTree(level)
     return PlanLines(level, log)
+
+
+def _print_line(text: str) -> None:
+    print(STANDARD_LINE.leave() + harmless(text), file=sys.stderr, flush=True)
 
 
 def _place(item: tuple[int, ...]) -> str:

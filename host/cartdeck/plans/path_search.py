@@ -12,28 +12,43 @@ from typing import Final
 from cartdeck.plans.matching import distance, is_like_text
 from cartdeck.plans.plan import Plan
 from cartdeck.router import Route
-from cartdeck_protocol.caps import UNIVERSAL_CAPS, MediaUrn
+from cartdeck_protocol.caps import UNIVERSAL_CAPS, MediaUrn, ValueKind
 
 _MOST_LOOKED_AT: Final = 20_000
 _ROLE_COST: Final = 1_000
 """Of text that becomes another kind of text: it may be wanted, but an exact fit comes first."""
+_REQUIRED_COST: Final = 100_000
+"""Of a further argument that has to be given: a chain that runs as it is comes before one as long that does not."""
 _LONGEST: Final = 6
+_CONSTANTS: Final = frozenset({ValueKind.TEXT, ValueKind.INTEGER, ValueKind.NUMBER, ValueKind.BOOLEAN})
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Caps one after the other. `cost` is how loosely each takes what comes before it."""
+    """Caps one after the other. `cost` is how loosely each takes what comes before it, and what it needs beside."""
 
     routes: tuple[Route, ...]
     cost: int
 
+    @property
+    def names(self) -> list[str]:
+        """What the caps are called as steps: by their alias, with a number behind it where it comes again."""
+        names, count = list[str](), dict[str, int]()
+        for route in self.routes:
+            alias = route.definition.alias
+            count[alias] = count.get(alias, 0) + 1
+            names.append(alias if count[alias] == 1 else f"{alias}-{count[alias]}")
+        return names
+
+    @property
+    def needs(self) -> list[str]:
+        """The arguments that are still to be set, each as STEP.ARGUMENT."""
+        return [f"{step}.{name}" for step, route in zip(self.names, self.routes, strict=True) for name in _needs(route)]
+
     def to_plan(self) -> Plan:
         """The chain as a plan from `input` to `output`."""
-        plan, value, names = Plan(), "input", dict[str, int]()
-        for number, route in enumerate(self.routes, 1):
-            alias = route.definition.alias
-            names[alias] = names.get(alias, 0) + 1
-            name = alias if names[alias] == 1 else f"{alias}-{names[alias]}"
+        plan, value = Plan(), "input"
+        for number, (name, route) in enumerate(zip(self.names, self.routes, strict=True), 1):
             target = "output" if number == len(self.routes) else f"value-{number}"
             value = plan.step(name, route.urn, value, to=target)
         return plan
@@ -44,8 +59,8 @@ def find_chains(
 ) -> list[Chain]:
     """Up to `most` chains of at most `longest` caps: fewer caps first, then the closer fits.
 
-    Taken are caps that are available and need nothing but their main input. No cap and no kind of data comes twice in a
-    chain.
+    Taken are caps that are available, and need beside their main input at most arguments that a constant can be given
+    for. No cap and no kind of data comes twice in a chain.
     """
     usable = [route for route in routes if _is_usable(route)]
     found: list[Chain] = []
@@ -73,7 +88,13 @@ def _is_usable(route: Route) -> bool:
         return False
     if definition.alias in UNIVERSAL_CAPS or definition.urn.effect == "none":
         return False
-    return not any(one.required for one in definition.arguments.values() if one is not main)
+    return all(definition.arguments[name].kind in _CONSTANTS for name in _needs(route))
+
+
+def _needs(route: Route) -> list[str]:
+    """The arguments beside the main one that have no default."""
+    arguments = route.definition.arguments.values()
+    return [one.name for one in arguments if one.required and one is not route.definition.main_argument]
 
 
 def _ways(usable: list[Route], media: MediaUrn) -> Iterator[tuple[Route, int, MediaUrn]]:
@@ -85,4 +106,4 @@ def _ways(usable: list[Route], media: MediaUrn) -> Iterator[tuple[Route, int, Me
         if price is None and is_like_text(media, main.media):
             price = _ROLE_COST
         if price is not None:
-            yield route, price, output.media
+            yield route, price + _REQUIRED_COST * len(_needs(route)), output.media

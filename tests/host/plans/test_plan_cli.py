@@ -85,8 +85,9 @@ def test_inputs_come_from_files_and_folders_and_outputs_go_to_files(cartdeck: Co
     folder.mkdir()
     for name in ("b", "a"):
         (folder / name).write_text(name)
-    assert cartdeck("run", "a.plan", "-i", "text=@folder", "--out", "z=out.txt", "-q").returncode == 0
+    assert cartdeck("run", "a.plan", "-i", "text=@folder", "--out", "z=out.txt", "-q").stderr == ""
     assert (tmp_path / "out.txt").read_text() == "ab"
+    assert "\nwrote z to more.txt: 2 B\n" in cartdeck("run", "a.plan", "-i", "text=@folder", "--out", "more.txt").stderr
     done = cartdeck("run", "a.plan", "-i", "text=x", "--out", "z=out.txt", "-q")
     assert done.returncode == 2
     assert "exists already" in done.stderr
@@ -139,7 +140,7 @@ def test_a_plan_that_fails_ends_with_the_steps_error(cartdeck: Command, tmp_path
 
 def test_find_lists_chains_and_runs_none(cartdeck: Command) -> None:
     done = cartdeck("find", "--from", "media:enc=utf-8;model-spec", "--to", "media:enc=utf-8;file-path")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "download-model\tmodels")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "download-model\tmodels\t")
     record = json.loads(
         cartdeck("find", "--from", "media:enc=utf-8;model-spec", "--to", "media:model-info", "--json").stdout
     )
