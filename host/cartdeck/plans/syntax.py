@@ -71,6 +71,9 @@ class Setting:
 
 Statement = Header | Wiring | Naming | Constant | Setting
 
+_NO_CAP = "=-<>"
+"""What no cap begins with: a mistyped arrow, or an = without its argument."""
+
 _BEGINNING = "a statement: ALIAS CAP, SOURCE -> ALIAS -> TARGET, ALIAS.ARGUMENT = VALUE or ALIAS {SETTING=VALUE}"
 
 
@@ -117,7 +120,8 @@ def _statement(scanner: Scanner, *, is_bracketed: bool) -> Statement:
     if scanner.take("{"):
         return _setting(scanner, alias)
     place = scanner.place()
-    urn = scanner.urn()
+    is_cap = not any(scanner.is_at(mark) for mark in _NO_CAP)
+    urn = scanner.urn() if is_cap else ""
     if not urn:
         scanner.refuse(f"the cap of {alias.text}, or ->")
     return Header(alias, Word(urn, place))

@@ -126,6 +126,8 @@ def test_settings_of_a_step_are_read() -> None:
         ("n media:x\na -> s -> n", 1, 1, "declared as an input"),
         ("1a -> b -> c", 1, 1, "a statement"),
         ("a -> b -> (c)", 1, 12, "one target"),
+        ("n => a -> m", 1, 3, "the cap of n, or ->"),
+        ("n -> a -> m\na = 3", 2, 3, "the cap of a, or ->"),
     ],
 )  # fmt: skip
 def test_a_fault_is_told_with_its_place(text: str, line: int, column: int, words: str) -> None:
