@@ -98,17 +98,25 @@ def read_folder(path: Path) -> ModelFolder:
                 argument="model",
                 details={"files": gguf[:20]},
             )
-        raise failure(
-            Code.FILE_NOT_FOUND,
-            f"{folder} has no {CONFIG}; expected a model's folder as transformers writes it",
-            argument="model",
-            details={"path": str(folder)},
-        )
+        raise _no_model(path, folder)
     config = read_record(config_path)
     if not isinstance(config.get("model_type"), str):
         raise failure(Code.BAD_MODEL_FILE, f"{config_path} names no model_type", argument="model")
     weights = {file: read_header(file) for file in _weight_files(folder)}
     return ModelFolder(folder, config, weights)
+
+
+def _no_model(path: Path, folder: Path) -> CartdeckError:
+    """Of a folder without its config.json, by the path that was given: the folder's, or that of a file in it."""
+    if path != folder:
+        what = f"{path} is no file of a model: no GGUF file, and beside it is no {CONFIG}; expected a GGUF file, or"
+        return failure(Code.BAD_MODEL_FILE, f"{what} a model's folder as transformers writes it", argument="model")
+    return failure(
+        Code.FILE_NOT_FOUND,
+        f"{folder} has no {CONFIG}; expected a model's folder as transformers writes it",
+        argument="model",
+        details={"path": str(folder)},
+    )
 
 
 def read_record(path: Path) -> dict[str, Any]:
