@@ -13,8 +13,8 @@ _WIDTH: Final = 100
 _OWN_OPTIONS: Final = (
     ("--arg NAME=VALUE", "any argument by its name; may be repeated"),
     ("--output NAME", "write this output instead of the main one"),
-    ("--quiet", "show no progress and no log"),
-    ("--verbose", "show the log of the process and of its libraries too"),
+    ("-q, --quiet", "show no progress and no log"),
+    ("-v, --verbose", "show the log of the process and of its libraries too"),
 )
 
 

@@ -18,6 +18,9 @@ Value = bytes | BinaryIO
 """Bytes as they travel, or a file whose bytes they are."""
 
 
+_QUIET, _VERBOSE = ("--quiet", "-q"), ("--verbose", "-v")
+
+
 @dataclass(slots=True)
 class Asked:
     """What was asked for on the command line."""
@@ -36,9 +39,9 @@ def read_words(definition: CapDefinition, words: list[str]) -> Asked:
     positions = [one for one in definition.arguments.values() if one.cli == "position"]
     while rest:
         word = rest.pop(0)
-        if word in ("--quiet", "--verbose"):
-            asked.is_quiet |= word == "--quiet"
-            asked.is_verbose |= word == "--verbose"
+        if word in (*_QUIET, *_VERBOSE):
+            asked.is_quiet |= word in _QUIET
+            asked.is_verbose |= word in _VERBOSE
             continue
         name, equals, text = word.partition("=")
         if name.startswith("--"):

@@ -49,7 +49,7 @@ def test_items_are_json_lines_and_progress_goes_to_standard_error() -> None:
     out, said = run("work", "--steps", "4")
     assert out == b"4 steps done"
     assert "50 %  working" in said
-    assert run("work", "--steps", "4", "--quiet")[1] == ""
+    assert run("work", "--steps", "4", "--quiet")[1] == run("work", "--steps", "4", "-q")[1] == ""
 
 
 def test_peer_calls_are_served_by_a_host_that_is_started_for_them() -> None:
