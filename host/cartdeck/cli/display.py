@@ -175,9 +175,14 @@ def is_shown(level: str, least: str) -> bool:
 
 
 def log_line(event: "Log") -> str:
-    """The line of the log; more lines of one message, as of a traceback, are set in below it."""
-    first, *more = event.message.rstrip().splitlines() or [""]
-    return "\n".join([f"{event.cartridge}: {event.level}: {first}", *(f"    {line}" for line in more)])
+    """The line of the log."""
+    return message_lines(f"{event.cartridge}: {event.level}", event.message)
+
+
+def message_lines(head: str, message: str) -> str:
+    """A message behind its head; more lines of it, as of a traceback, are set in below it."""
+    first, *more = message.rstrip().splitlines() or [""]
+    return "\n".join([f"{head}: {first}", *(f"    {line}" for line in more)])
 
 
 def harmless_lines(text: str) -> str:

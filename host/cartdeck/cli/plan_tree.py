@@ -35,6 +35,7 @@ class Row:
     fraction: float = 0.0
     items_done: int = 0
     items_total: int | None = None
+    items_missing: int = 0
     is_mapped: bool = False
     phase: str = ""
     message: str = ""
@@ -74,6 +75,8 @@ class Row:
         words: list[str] = []
         if self.is_mapped:
             words.append(f"{self.items_done}/{'?' if self.items_total is None else self.items_total} items")
+        if self.items_missing:
+            words.append(f"{self.items_missing} missing")
         if self.rate:
             words.append(f"{self.rate:.1f} tokens/s")
         return ", ".join(words)

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cartdeck.cli.bar import ECHO_WIDTH, TerminalBar, terminal_width
-from cartdeck.cli.display import harmless, is_shown
+from cartdeck.cli.display import harmless_lines, is_shown, message_lines
 from cartdeck.cli.json_log import JsonLog, json_log
 from cartdeck.cli.output import STANDARD_LINE, STDERR
 from cartdeck.cli.plan_tree import Row, render_tree, rows_of
@@ -81,8 +81,9 @@ class LiveTree:
         match event:
             case StepLog():
                 if is_shown(event.level, self._level):
-                    self._print(f"{event.step}: {event.level}: {event.message}")
+                    self._print(message_lines(f"{event.step}: {event.level}", event.message))
             case ItemFailed():
+                self._rows[event.step].items_missing += 1
                 self._print(f"{event.step}: item {_place(event.item)} is missing: {event.error}")
             case PlanEnded():
                 self._overall = event.overall
@@ -125,7 +126,7 @@ class LiveTree:
         if self._bar is not None:
             self._bar.note(text)
         elif self._console is not None:
-            self._console.print(harmless(text), markup=False, highlight=False)
+            self._console.print(harmless_lines(text), markup=False, highlight=False)
 
     def _draw(self) -> None:
         from rich.constrain import Constrain
@@ -155,8 +156,10 @@ class PlanLines:
         match event:
             case StepLog():
                 if is_shown(event.level, self._level):
-                    self._say(event.level, f"{event.step}: {event.message}", event.cartridge, step=event.step)
+                    head = event.step if self._log else f"{event.step}: {event.level}"
+                    self._say(event.level, message_lines(head, event.message), event.cartridge, step=event.step)
             case ItemFailed():
+                self._rows[event.step].items_missing += 1
                 text = f"{event.step}: item {_place(event.item)} is missing: {event.error}"
                 self._say("warning", text, None, step=event.step, item=list(event.item))
             case StepProgress():
@@ -228,7 +231,7 @@ def open_view(*, is_quiet: bool, is_verbose: bool) -> PlanView:
 
 
 def _print_line(text: str) -> None:
-    print(STANDARD_LINE.leave() + harmless(text), file=sys.stderr, flush=True)
+    print(STANDARD_LINE.leave() + harmless_lines(text), file=sys.stderr, flush=True)
 
 
 def _place(item: tuple[int, ...]) -> str:

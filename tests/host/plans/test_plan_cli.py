@@ -135,7 +135,9 @@ def test_a_plan_that_fails_ends_with_the_steps_error(cartdeck: Command, tmp_path
     assert done.returncode == 0
     assert record["missing"][0]["item"] == [0]
     assert "absent" in record["outputs"]["x"]["items"][0]
-    assert "item 0 is missing" in done.stderr
+    assert "\nm: item 0 is missing" in done.stderr
+    assert "\n    ValueError: raised on request\n" in done.stderr
+    assert done.stderr.endswith("done (2/2 items, 1 missing)\n")
 
 
 def test_find_lists_chains_and_runs_none(cartdeck: Command) -> None:
