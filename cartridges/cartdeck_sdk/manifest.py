@@ -30,9 +30,9 @@ def source_folder(package: str) -> Path:
 
 def main() -> None:
     arguments = [one for one in sys.argv[1:] if one != "--check"]
-    if len(arguments) != 1:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m cartdeck_sdk.manifest PACKAGE|FOLDER [--check]", file=sys.stderr)
-        raise SystemExit(2)
+        raise SystemExit(0 if arguments in (["-h"], ["--help"]) else 2)
     package = arguments[0]
     try:
         path, wanted = source_folder(package) / MANIFEST_NAME, generate(package)

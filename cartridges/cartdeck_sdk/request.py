@@ -50,11 +50,18 @@ class Request:
     def __getitem__(self, name: str) -> Any:
         """The value; None for an argument that is optional, has no default and was not given.
 
-        HANDLER_FAILED for a name that the cap does not define: a mistake of the handler, not of its caller.
+        HANDLER_FAILED for a name that the cap does not define, and for an argument that comes as a stream: a mistake of
+        the handler, not of its caller.
         """
         argument = self._argument(name)
         if argument.name in self._values:
             return self._values[argument.name]
+        if argument.is_stream or argument.is_sequence:
+            raise failure(
+                Code.HANDLER_FAILED,
+                f"the handler of {self.alias} reads the argument {name} as one value, which is defined with is_stream "
+                f"or is_sequence; iterate over request.stream({name!r})",
+            )
         default: Any = argument.default
         return deepcopy(default)  # a list or a record is the handler's own, to change
 
