@@ -86,7 +86,8 @@ class Bench:
         """Read the manifest that came in HELLO, and what can be called. Raises MANIFEST_DRIFT."""
         self.manifest_bytes = data
         self.manifest = Manifest.from_json(data, place="the manifest in HELLO")
-        samples = {**self.manifest.samples, **self._given_samples}
+        given = {cap.alias: _with_lists(cap, self._given_samples.get(cap.alias)) for cap in self.own_caps}
+        samples = {**self.manifest.samples, **{alias: sample for alias, sample in given.items() if sample is not None}}
         self.sampled = [SampledCap(cap, samples[cap.alias]) for cap in self.own_caps if cap.alias in samples]
 
     @property
@@ -105,6 +106,14 @@ class Bench:
         if not self.working:
             raise NotExercised("no cap has a sample that was answered")
         return self.working
+
+
+def _with_lists(cap: CapDefinition, sample: Sample | None) -> Sample | None:
+    """A command line spells a sequence of one item as that item."""
+    if sample is None:
+        return None
+    is_one = {name: cap.argument(name).is_sequence and not isinstance(value, list) for name, value in sample.items()}
+    return {name: [value] if is_one[name] else value for name, value in sample.items()}
 
 
 def open_identity(talk: Conversation, *, takes: bool = True) -> Call:

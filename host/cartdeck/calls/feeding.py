@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from cartdeck.calls.arguments import ArgumentStream, encode_element, open_file
 from cartdeck.calls.pulling import Source
 from cartdeck.peers.link import Link
+from cartdeck_protocol.caps import decode_value
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.wire import Exchange, OutStream
 
@@ -89,6 +90,8 @@ class Feed:
     async def _put(self, item: Any) -> None:
         if isinstance(item, Path):
             item = await asyncio.to_thread(_read_file, item, self._definition.name)
+            if self._definition.is_sequence:  # its bytes are those of one value, whatever kind that is
+                item = decode_value(self._definition, item)
         self._stream.write(self._encode(item))
         self._flush()
         await self._wait_for_room()

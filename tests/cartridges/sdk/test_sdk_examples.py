@@ -12,7 +12,7 @@ import pytest
 
 from cartdeck import CartdeckError, Code, Data, Engine, Progress
 from cartdeck.settings import parse_settings
-from cartdeck_conformance import check_cartridge
+from cartdeck_conformance import Options, check_cartridge
 from cartdeck_protocol.caps import build_manifest
 
 pytestmark = pytest.mark.anyio
@@ -144,8 +144,16 @@ async def test_arguments_have_the_defaults_of_the_manifest(engine: Engine) -> No
     assert (await engine.run("repeat", {"text": "a", "times": 3, "between": ""}, timeout_s=30)).text == "aaa"
 
 
-async def test_a_sequence_goes_in_and_one_comes_out(engine: Engine) -> None:
+async def test_a_sequence_goes_in_and_one_comes_out(engine: Engine, tmp_path: Path) -> None:
     assert (await engine.run("lengths", {"words": ["a", "bcd"]}, timeout_s=30)).items == [1, 3]
+    word = tmp_path / "word.txt"
+    word.write_text("öffnen", "utf-8")
+    assert (await engine.run("lengths", {"words": word}, timeout_s=30)).items == [6]
+    assert (await engine.run("lengths", {"words": ["a", word]}, timeout_s=30)).items == [1, 6]
+    word.write_bytes(b"a\xff")
+    with pytest.raises(CartdeckError) as caught:
+        await engine.run("lengths", {"words": ["a", word]}, timeout_s=30)
+    assert (caught.value.code, caught.value.argument) == (Code.INVALID_TEXT, "words")
 
 
 async def test_a_second_output_has_its_name(engine: Engine) -> None:
@@ -199,4 +207,7 @@ def test_the_page_keeps_to_the_wire(page: Path, monkeypatch: pytest.MonkeyPatch)
     known = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(page / "packages"), known])))
     report = check_cartridge([sys.executable, "-P", "-m", "cartdeck_sdk", "page"], fast=True, only=range(3, 18))
+    assert report.passed, str(report)
+    one = Options(samples={"lengths": {"words": "one"}})
+    report = check_cartridge([sys.executable, "-P", "-m", "cartdeck_sdk", "page"], fast=True, only={6}, options=one)
     assert report.passed, str(report)
