@@ -165,6 +165,7 @@ def test_the_commands_install_list_choose_and_remove(settings: Settings, tmp_pat
     [
         ("no-such-distribution-here", Code.START_FAILED, "Could not find a version"),
         ("nothing_here", Code.BAD_ARGUMENT, "offers no cartridge"),
+        ("cartdeck==99", Code.CARTRIDGE_UNAVAILABLE, "Add --with"),
     ],
 )
 def test_what_fails_leaves_nothing(settings: Settings, requirement: str, code: Code, words: str) -> None:

@@ -24,11 +24,12 @@ from cartdeck.installing.lock_file import guarded, read_lock, replace_text, writ
 from cartdeck.installing.pip_run import Tell, make_environment, run_pip
 from cartdeck.sessions.leftover import engine_mark, is_mark_dead
 from cartdeck_protocol.caps import Manifest
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 OWN_DISTRIBUTION: Final = "cartdeck"
 _UNFINISHED: Final = "unfinished"
 _REPORT: Final = "report.json"
+_LACKS_CARTDECK: Final = re.compile(rf"No matching distribution found for {OWN_DISTRIBUTION}(?![\w.-])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +61,9 @@ async def install_isolated(
 ) -> list[Registered]:
     """Install `requirement` (as pip takes it) into a new environment, and register its cartridges in `folder`.
 
-    `beside` are further requirements for the same environment. Raises START_FAILED where pip fails, BAD_ARGUMENT where
-    the distribution offers no cartridge, INSUFFICIENT_STORAGE.
+    `beside` are further requirements for the same environment. Raises START_FAILED where pip fails,
+    CARTRIDGE_UNAVAILABLE where it finds no cartdeck, BAD_ARGUMENT where the distribution offers no cartridge,
+    INSUFFICIENT_STORAGE.
     """
     sweep_unfinished()
     slug = re.sub(r"[^a-z0-9]+", "-", Path(requirement).name.lower()).strip("-")[:40] or "cartridge"
@@ -73,7 +75,7 @@ async def install_isolated(
         await make_environment(str(environment))
         python, report = environment / "bin" / "python", environment / _REPORT
         where = ("--python", str(python), "install", "--progress-bar", "raw", "--report", str(report))
-        await run_pip((*where, "--", requirement, *beside), tell=tell)
+        await _run_pip((*where, "--", requirement, *beside), tell)
         offered = _offered(environment, json.loads(report.read_bytes()), requirement)
         registered = _register(environment, offered, folder)
     except OSError as error:
@@ -84,6 +86,21 @@ async def install_isolated(
         shutil.rmtree(environment, ignore_errors=True)
         raise
     return registered
+
+
+async def _run_pip(arguments: Sequence[str], tell: Tell) -> None:
+    """`run_pip`; CARTRIDGE_UNAVAILABLE where it is cartdeck itself that no index has."""
+    try:
+        await run_pip(arguments, tell=tell)
+    except CartdeckError as error:
+        lines = error.details.get("log", ())
+        if not any(_LACKS_CARTDECK.search(line) for line in lines):
+            raise
+        message = (
+            "pip finds no cartdeck in its package index for the new environment. Add --with and where cartdeck is: the "
+            "folder of its source, or a wheel"
+        )
+        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"log": lines}) from None
 
 
 def sweep_unfinished() -> int:
