@@ -556,7 +556,7 @@ async def test_no_cartridge_outlives_a_killed_host(
 
 
 async def test_progress_is_seen_before_a_failure(engine: Engine) -> None:
-    async with engine.call("misbehave", {"action": "stall"}, timeout_s=0.5) as call:
+    async with engine.call("misbehave", {"action": "stall"}, timeout_s=2.0) as call:
         seen: list[object] = []
 
         async def read() -> None:
