@@ -15,6 +15,7 @@ from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, CapUrn, UrnErr
 from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
+NO_FIT = 2
 _MOST_REMEMBERED = 4096
 _TEXT_KINDS = frozenset({ValueKind.TEXT, ValueKind.JSON})
 
@@ -112,7 +113,7 @@ class Router:
         return closest, [route for route in serving if not route.cartridge.is_available]
 
     def _rank(self, route: Route, arguments: Mapping[str, Any]) -> tuple[int, int]:
-        return _fit(route, arguments), self._preference.get(route.cartridge.name, len(self._preference))
+        return fit(route, arguments), self._preference.get(route.cartridge.name, len(self._preference))
 
     def _nothing_for(self, cap: CapUrn, unavailable: list[Route]) -> CartdeckError:
         if unavailable:
@@ -136,13 +137,13 @@ class Router:
         return failure(Code.NO_SUCH_CAP, message, details=details)
 
 
-def _fit(route: Route, arguments: Mapping[str, Any]) -> int:
-    """How well the cartridge's `accepts` fits the model: 0 by a pattern, 1 where it takes any, 2 by no pattern."""
+def fit(route: Route, arguments: Mapping[str, Any]) -> int:
+    """How well the cartridge's `accepts` fits the model: 0 by a pattern, 1 where it takes any, NO_FIT by no pattern."""
     patterns = route.cartridge.manifest.accepts
     if not patterns:
         return 1
     spec = model_spec(route.definition, arguments)
-    return 0 if spec is not None and any(fnmatchcase(spec, pattern) for pattern in patterns) else 2
+    return 0 if spec is not None and any(fnmatchcase(spec, pattern) for pattern in patterns) else NO_FIT
 
 
 def model_spec(definition: CapDefinition, arguments: Mapping[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from cartdeck.plans.matching import distance, is_like_text
 from cartdeck.plans.plan import Plan
-from cartdeck.router import Route
+from cartdeck.router import NO_FIT, Route, fit, model_spec
 from cartdeck_protocol.caps import UNIVERSAL_CAPS, MediaUrn, ValueKind
 
 _MOST_LOOKED_AT: Final = 20_000
@@ -92,9 +92,12 @@ def _is_usable(route: Route) -> bool:
 
 
 def _needs(route: Route) -> list[str]:
-    """The arguments beside the main one that have no default."""
+    """The arguments beside the main one that have no default, and the model where that is for another cartridge."""
     arguments = route.definition.arguments.values()
-    return [one.name for one in arguments if one.required and one is not route.definition.main_argument]
+    needs = [one.name for one in arguments if one.required and one is not route.definition.main_argument]
+    if "model" not in needs and model_spec(route.definition, {}) is not None and fit(route, {}) == NO_FIT:
+        needs.append("model")
+    return needs
 
 
 def _ways(usable: list[Route], media: MediaUrn) -> Iterator[tuple[Route, int, MediaUrn]]:
