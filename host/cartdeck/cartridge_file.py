@@ -57,7 +57,7 @@ def read_cartridge_file(path: Path, data: bytes) -> CartridgeFile:
     try:
         table = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, a number or a nesting without end
-        raise failure(Code.BAD_ARGUMENT, f"{path} is not TOML: {error}") from None
+        raise failure(Code.BAD_ARGUMENT, f"{path}: it is not TOML: {error}") from None
     unknown = sorted(table.keys() - _KEYS)
     if unknown:
         raise failure(Code.BAD_ARGUMENT, f"{path}: {unknown[0]} is unknown; known: {', '.join(sorted(_KEYS))}")

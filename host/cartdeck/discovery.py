@@ -266,6 +266,8 @@ def _ask_for_manifest(command: tuple[str, ...], description: bytes, settings: Se
             timeout=settings.start.step_s,
             check=True,
         )
+    except subprocess.CalledProcessError as error:
+        raise failure(Code.START_FAILED, f"`{' '.join(command)} manifest` ended with {error.returncode}") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise failure(Code.START_FAILED, f"`{' '.join(command)} manifest` failed: {error}") from None
     Manifest.from_json(done.stdout, place=f"{command[0]} manifest")  # what is not a manifest is not kept

@@ -58,6 +58,11 @@ def test_the_machine_is_examined_topic_by_topic() -> None:
     assert topics == ["interpreter", "compiler", "pip", "memory", "network isolation", "death signal"]
 
 
+def test_isolation_that_is_turned_off_is_said_to_be_off() -> None:
+    (found,) = (one for one in examine_machine(is_cut_wanted=False) if one.topic == "network isolation")
+    assert (found.health, "turned off" in found.said) == (Health.NOTE, True)
+
+
 def test_a_file_with_two_names_is_counted_once(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 100_000)
     once = size_bytes(tmp_path)

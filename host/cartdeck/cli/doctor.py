@@ -47,9 +47,13 @@ async def _examine() -> "list[Finding]":
     from cartdeck.doctor.machine import examine_machine
     from cartdeck.doctor.storage import examine_storage, sweep
     from cartdeck.engine import Engine
+    from cartdeck.settings import load_settings
 
+    is_cut_wanted = load_settings().isolation.network != "off"
     findings = [Finding(topic="cartdeck", said=f"version {__version__}")]
-    findings += await anyio.to_thread.run_sync(lambda: [*examine_machine(), *examine_libraries()])
+    findings += await anyio.to_thread.run_sync(
+        lambda: [*examine_machine(is_cut_wanted=is_cut_wanted), *examine_libraries()]
+    )
     async with Engine() as engine:
         findings += await examine_cartridges(engine)
         places = await _model_folders(engine)

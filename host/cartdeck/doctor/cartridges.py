@@ -21,7 +21,7 @@ async def examine_cartridges(engine: Engine) -> list[Finding]:
         findings.append(
             Finding(
                 topic="cartridge ?",
-                said=f"{broken.origin}: {broken.error.message}",
+                said=f"{broken.origin}: {broken.error.message.removeprefix(f'{broken.origin}: ')}",
                 health=Health.PROBLEM,
                 remedy=broken.error.remedy,
             )

@@ -20,12 +20,14 @@ _COMPILERS: Final = ("cc", "gcc", "clang")
 _BUILD_HINT: Final = "Debian, Ubuntu: apt install build-essential cmake"
 
 
-def examine_machine() -> Iterator[Finding]:
+def examine_machine(*, is_cut_wanted: bool = True) -> Iterator[Finding]:
+    """`is_cut_wanted`: whether the settings ask for network isolation."""
     yield _interpreter()
     yield _compiler()
     yield _pip()
     yield _memory()
-    yield from _process_rules()
+    yield _network_isolation(is_cut_wanted)
+    yield _death_signal()
 
 
 def _interpreter() -> Finding:
@@ -69,21 +71,24 @@ def _memory() -> Finding:
     return Finding(topic="memory", said=f"{said}; {os.cpu_count() or 1} processors")
 
 
-def _process_rules() -> Iterator[Finding]:
+def _network_isolation(is_wanted: bool) -> Finding:
+    topic = "network isolation"
+    if not is_wanted:
+        said = "turned off by the setting isolation.network, so every cartridge can reach the network"
+        return Finding(topic=topic, said=said, health=Health.NOTE)
     cut = network_cut()
-    if cut.is_possible:
-        yield Finding(topic="network isolation", said="cartridges that ask for no network get none")
-    else:
-        yield Finding(
-            topic="network isolation",
-            said=f"not possible here, so every cartridge can reach the network: {cut.reason}",
-            health=Health.NOTE,
-        )
+    if not cut.is_possible:
+        said = f"not possible here, so every cartridge can reach the network: {cut.reason}"
+        return Finding(topic=topic, said=said, health=Health.NOTE)
+    return Finding(topic=topic, said="cartridges that ask for no network get none")
+
+
+def _death_signal() -> Finding:
+    topic = "death signal"
     if sys.platform != "linux":
         said = "the kernel has no death signal: cartridges of a killed host leave when they see their pipe closed"
-        yield Finding(topic="death signal", said=said, health=Health.NOTE)
-    elif shutil.which("setpriv") is None:
+        return Finding(topic=topic, said=said, health=Health.NOTE)
+    if shutil.which("setpriv") is None:
         said = "setpriv is not there: programs that do not ask for it themselves may outlive a killed host"
-        yield Finding(topic="death signal", said=said, health=Health.NOTE, remedy="apt install util-linux")
-    else:
-        yield Finding(topic="death signal", said="cartridges end with their host")
+        return Finding(topic=topic, said=said, health=Health.NOTE, remedy="apt install util-linux")
+    return Finding(topic=topic, said="cartridges end with their host")
