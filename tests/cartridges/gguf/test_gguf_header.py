@@ -48,9 +48,9 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:b179c952\
 def test_what_is_no_gguf_file_is_named_at_once(tmp_path: Path, content: bytes, found: str) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(content)
-    started = time.perf_counter()
+    started = time.process_time()
     error = error_of(path)
-    assert time.perf_counter() - started < 0.1
+    assert time.process_time() - started < 0.1
     assert error.code is Code.BAD_MODEL_FILE
     assert found in error.details["found"]
     assert str(path) in str(error)
@@ -125,9 +125,9 @@ def test_a_hostile_header_is_refused_without_time_or_memory(tmp_path: Path, name
     path = tmp_path / "x.gguf"
     path.write_bytes(HOSTILE[name] + bytes(4096))
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     error = error_of(path)
-    elapsed, peak = time.perf_counter() - started, tracemalloc.get_traced_memory()[1]
+    elapsed, peak = time.process_time() - started, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert error.code is Code.BAD_MODEL_FILE
     assert error.details["found"] == "a damaged GGUF header"
