@@ -15,7 +15,7 @@ import anyio
 
 from cartdeck.adding.step import JobEnded, JobEvent, Step, StepBegan, StepEnded, StepProgress
 from cartdeck.engine import Engine
-from cartdeck.events import Data, Progress, Result
+from cartdeck.events import Progress, Result
 from cartdeck_protocol.errors import CartdeckError, Code, failure, from_wire
 
 KEEP_BYTES = 64 * 1024 * 1024
@@ -164,8 +164,6 @@ class Job:
                 if isinstance(event, Progress):
                     fraction = part[0] + (event.fraction or 0.0) * (part[1] - part[0])
                     self._tell_progress(step, fraction, event)
-                elif isinstance(event, Data):
-                    pass
         return call.result
 
     # -- inside

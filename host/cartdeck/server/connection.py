@@ -21,8 +21,8 @@ def connections(limits: RequestLimits) -> type[HttpToolsProtocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as in uvicorn
             super().connection_made(transport)
-            self._head_bytes = 0
-            self._is_in_head = True
+            self._head_bytes = self._heads = 0
+            self._is_in_head, self._has_begun = True, False
             self._timer: asyncio.TimerHandle | None = None
             self._await_head()
 
@@ -31,8 +31,9 @@ def connections(limits: RequestLimits) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            was_in_head, heads = self._is_in_head, self._heads
             super().data_received(data)
-            if self._is_in_head and not self.transport.is_closing():
+            if was_in_head and self._heads == heads and not self.transport.is_closing():  # nothing else is in `data`
                 self._head_bytes += len(data)
                 if self._head_bytes > limits.head_bytes:
                     message = f"The request's head is larger than {limits.head_bytes} bytes."
@@ -40,12 +41,17 @@ def connections(limits: RequestLimits) -> type[HttpToolsProtocol]:
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            self._is_in_head = True
+            self._is_in_head = self._has_begun = True
             self._await_head()
 
+        def on_message_complete(self) -> None:
+            super().on_message_complete()
+            self._is_in_head = True  # what comes next is one
+
         def on_headers_complete(self) -> None:
-            self._is_in_head = False
+            self._is_in_head = self._has_begun = False
             self._head_bytes = 0
+            self._heads += 1
             self._forget_timer()
             super().on_headers_complete()
 
@@ -61,7 +67,7 @@ def connections(limits: RequestLimits) -> type[HttpToolsProtocol]:
 
         def _on_late(self) -> None:
             self._timer = None
-            if self._head_bytes:
+            if self._has_begun:
                 message = f"The request's head did not come within {limits.head_s:g} s."
                 self._refuse(b"408 Request Timeout", "SLOW_HEAD", message)
             else:

@@ -91,14 +91,15 @@ def test_a_head_without_end_is_refused(server: Any) -> None:
     assert server.ask("GET", "/healthz")[0] == 200
 
 
-def test_a_head_that_does_not_come_is_not_waited_for() -> None:
+def heard_by_limits(limits: dict[str, Any], *sent: bytes) -> list[bytes]:
+    """What a server in this process, with those limits of requests, answers on a connection for each of `sent`."""
     from cartdeck.engine import Engine
     from cartdeck.server.listening import HttpServer, listen
     from cartdeck.server.models.directory import SpecDirectory
     from cartdeck.server.options import RequestLimits, ServerOptions
 
-    async def work() -> tuple[bytes, bytes, bytes]:
-        options = ServerOptions(port=0, grace_s=0.1, limits=RequestLimits(head_s=0.3))
+    async def work() -> list[bytes]:
+        options = ServerOptions(port=0, grace_s=0.1, limits=RequestLimits(**limits))
         listener = listen(options)
         async with Engine() as engine:
             server = HttpServer(engine, SpecDirectory(engine.router), options)
@@ -107,22 +108,38 @@ def test_a_head_that_does_not_come_is_not_waited_for() -> None:
             await ready.wait()
             port = listener.getsockname()[1]
             said: list[bytes] = []
-            for begun in (b"GET / HTT", b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he"):
+            for begun in sent:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(begun)
                 said.append(await asyncio.wait_for(reader.read(), 20))
                 writer.close()
             server.stop()
             await asyncio.wait_for(running, 20)
-        return said[0], said[1], said[2]
+        return said
 
-    slow, silent, second = asyncio.run(work())
+    found = asyncio.run(work())
     gc.unfreeze()  # what a server does with its own process
+    return found
+
+
+def test_a_head_that_does_not_come_is_not_waited_for() -> None:
+    sent = (b"GET / HTT", b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he")
+    slow, silent, second = heard_by_limits({"head_s": 0.3}, *sent)
     assert slow.startswith(b"HTTP/1.1 408")
     assert b"SLOW_HEAD" in slow
     assert silent == b""
     assert second.startswith(b"HTTP/1.1 200")
     assert b"HTTP/1.1 408" in second
+
+
+def test_a_body_before_the_next_head_does_not_count_as_one() -> None:
+    head = b"POST /v1/nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000\r\n\r\n"
+    (heard,) = heard_by_limits(
+        {"head_bytes": 1000, "head_s": 0.3}, head + bytes(20_000) + b"GET /healthz HTTP/1.1\r\nHo"
+    )
+    assert heard.startswith(b"HTTP/1.1 404")
+    assert b" 431 " not in heard
+    assert b"HTTP/1.1 408" in heard  # the second head, for which it waited
 
 
 def test_a_form_is_not_taken_for_json(server: Any) -> None:

@@ -1,6 +1,6 @@
 """Owns the guards of one request: they are asked before it and about its answer, and what they say is carried out.
 
-It does not know how a guard is asked (`guard_question`), how its verdict is read (`guard_verdict`), nor what shape the
+It does not know how a guard is asked (`question`), how its verdict is read (`verdict`), nor what shape the
 answer has. A guard that gives no verdict is down; what that means is its rule's to say.
 """
 
@@ -160,26 +160,29 @@ class Guarded:
 
     async def _ask(self, guard: ServedGuard, turns: Sequence[Turn], when: When, index: int) -> Finding:
         """Raises CANCELLED when the client left: a guard that was not heard to the end is not down for that."""
-        service = self._service
-        served = service.call_model(
-            guard.model, guard.kind, question(guard, turns, when), timeout_s=guard.rule.timeout_s
-        )
-        self._check_present()
-        self._open.add(served)
         try:
-            result = await served.collect()
-            tokens = [one for one in result.items_of("events") if one.get("type") == "token"]
-            is_cut = result.provenance.get("finish_reason") == "length"
-            verdict = read_verdict(guard.rule, result.text, tokens=tokens, is_cut=is_cut)
+            verdict = await self._verdict(guard, turns, when)
         except CartdeckError as error:
             self._check_present()
             return self._down(Finding(guard, when, index, None, error.code_name), error.message)
         except Unreadable as unread:
             return self._down(Finding(guard, when, index, None, UNREADABLE), str(unread))
+        self._service.count_verdict(guard.name, when, verdict)
+        return Finding(guard, when, index, verdict)
+
+    async def _verdict(self, guard: ServedGuard, turns: Sequence[Turn], when: When) -> Verdict:
+        """Raises the call's error, and Unreadable."""
+        self._check_present()
+        asked = question(guard, turns, when)
+        served = self._service.call_model(guard.model, guard.kind, asked, timeout_s=guard.rule.timeout_s)
+        self._open.add(served)
+        try:
+            result = await served.collect()
         finally:
             self._open.discard(served)
-        service.count_verdict(guard.name, when, verdict)
-        return Finding(guard, when, index, verdict)
+        tokens = [one for one in result.items_of("events") if one.get("type") == "token"]
+        is_cut = result.provenance.get("finish_reason") == "length"
+        return read_verdict(guard.rule, result.text, tokens=tokens, is_cut=is_cut)
 
     def _down(self, finding: Finding, message: str) -> Finding:
         name = finding.guard.name
