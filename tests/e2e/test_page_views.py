@@ -94,10 +94,7 @@ def test_a_model_is_added_where_there_is_a_catalog_and_else_one_is_told_how(open
 def test_models_on_this_machine_are_listed_or_there_are_none(opened: Any, server: Any) -> None:
     page = opened(f"{server.url}/#/models")
     listed, none = page.locator("[aria-label='Models on this machine']"), page.locator("text=Nothing was fetched yet")
-    page.wait_for_function(
-        "([one, other]) => one.checkVisibility() || other.checkVisibility()",
-        arg=[listed.element_handle(), none.element_handle()],
-    )
+    listed.or_(none).locator("visible=true").first.wait_for()
 
 
 def test_a_dialogue_comes_word_by_word_and_esc_stops_it(opened: Any, server: Any) -> None:
@@ -244,10 +241,10 @@ def test_keys_lead_everywhere_and_focus_is_seen(opened: Any, server: Any) -> Non
     assert [name.split()[0] for name in names[2:7]] == ["Cartridges", "Models", "Playground", "Plans", "Calls"]
     for number, view in enumerate(VIEWS, 1):
         page.keyboard.press(str(number))
-        page.wait_for_function(f"document.activeElement.id === 'title-{view}'")
-        assert page.get_attribute(f"nav a[href='#/{view}']", "aria-current") == "page"
+        page.wait_for_selector(f"#title-{view}:focus")
+        page.wait_for_selector(f"nav a[href='#/{view}'][aria-current=page]")
     page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "call-filter"
+    page.wait_for_selector("#call-filter:focus")
     page.keyboard.type("1?t")
     assert page.input_value("#call-filter") == "1?t"
     page.focus("#title-calls")
@@ -256,7 +253,7 @@ def test_keys_lead_everywhere_and_focus_is_seen(opened: Any, server: Any) -> Non
     page.keyboard.press("Escape")
     page.wait_for_selector("#help-dialog", state="hidden")
     page.keyboard.press("t")
-    assert page.inner_text("#theme") == "Theme: light"
+    page.wait_for_selector("#theme:has-text('Theme: light')")
 
 
 def tabbed(page: Any) -> str:
