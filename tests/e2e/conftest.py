@@ -16,6 +16,8 @@ ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+LIMIT_MS = 30_000
+"""How long a page is waited for, on a machine that does much else."""
 SERVERS = Path(__file__).parents[1] / "host" / "server" / "conftest.py"
 
 
@@ -39,6 +41,7 @@ def browser() -> Iterator[Any]:
     if path is None:
         pytest.skip("needs a browser: apt-get install chromium")
     with driver.sync_playwright() as playwright:
+        driver.expect.set_options(timeout=LIMIT_MS)
         found = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield found
         found.close()
@@ -54,7 +57,7 @@ def opened(browser: Any) -> Iterator[Any]:
         context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(LIMIT_MS)
         own = urlsplit(url).netloc
         page.on("pageerror", lambda error: faults.append(f"a script failed: {error}"))
         page.on("console", lambda said: faults.append(said.text) if is_fault(said) else None)

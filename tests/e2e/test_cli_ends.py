@@ -81,7 +81,7 @@ def test_a_signal_cancels_the_call_and_leaves_no_process(family: Family, number:
     assert process.returncode == 128 + number
     assert b"CANCELLED" in errors
     assert b"Traceback" not in errors
-    assert family.is_gone(within_s=1.0)
+    assert family.is_gone(within_s=PATIENCE_S)
 
 
 def test_ctrl_c_leaves_no_half_of_a_file(family: Family, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_ctrl_c_ends_a_call_whose_reader_has_stopped_reading(family: Family) -> 
     read_some(process)  # and no more: the pipe fills, and the writing thread stands still
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 130
-    assert family.is_gone(within_s=1.0)
+    assert family.is_gone(within_s=PATIENCE_S)
     process.communicate()
 
 
@@ -114,8 +114,8 @@ def test_a_second_ctrl_c_ends_at_once(family: Family) -> None:
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 130
-    assert time.monotonic() - started < 1.0
-    assert family.is_gone(within_s=2.0)
+    assert time.monotonic() - started < PATIENCE_S / 2  # the cartridge would go on for a minute
+    assert family.is_gone(within_s=PATIENCE_S)
     process.communicate()
 
 
@@ -160,7 +160,7 @@ def test_many_signals_at_the_end_are_as_one(family: Family) -> None:
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert b"Traceback" not in errors
-    assert family.is_gone(within_s=2.0)
+    assert family.is_gone(within_s=PATIENCE_S)
 
 
 def test_a_reader_that_leaves_ends_the_call_quietly(family: Family) -> None:
@@ -174,7 +174,7 @@ def test_a_reader_that_leaves_ends_the_call_quietly(family: Family) -> None:
     process.stderr.close()
     assert b"error" not in errors
     assert b"Traceback" not in errors
-    assert family.is_gone(within_s=1.0)
+    assert family.is_gone(within_s=PATIENCE_S)
 
 
 def test_head_takes_its_line_from_a_listing() -> None:

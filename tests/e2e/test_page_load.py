@@ -20,6 +20,7 @@ from cartdeck.stats import EngineStats, MemoryStats, SessionStats, Traffic
 from cartdeck_protocol.errors import Code, failure
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra server")
+expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 
 SESSIONS = 200
 LINES = 2000
@@ -141,17 +142,16 @@ def busy(browser: Any) -> Iterator[Busy]:
 def test_two_hundred_sessions_and_two_thousand_lines_can_be_used(opened: Any, busy: Busy) -> None:
     busy.log(LINES)
     page = opened(busy.url)
-    page.wait_for_selector(f"tr >> nth={SESSIONS}")  # the rows and two headings
-    assert page.locator("tbody tr").count() == SESSIONS
+    expect(page.locator("tbody tr")).to_have_count(SESSIONS)
     page.click("button[aria-label='Log of first']")
     page.wait_for_selector(".line >> nth=1999", state="attached")
     page.wait_for_selector("text=2,000 of 2,000 lines")
-    assert HOSTILE in page.locator(".line").first.text_content()
-    assert page.locator("main img, main script").count() == 0
+    expect(page.locator(".line").first).to_contain_text(HOSTILE)
+    expect(page.locator("main img, main script")).to_have_count(0)
     filtered = page.evaluate(TYPED, ["#cartridge-filter", "model-123"])
     page.wait_for_selector("#cartridge-found:has-text('1 session')")
     page.fill("#cartridge-filter", "")
-    page.wait_for_selector(f"tr >> nth={SESSIONS}")
+    expect(page.locator("tbody tr")).to_have_count(SESSIONS)
     searched = page.evaluate(TYPED, [".log-panel:not([hidden]) input", "line 7"])
     page.wait_for_selector("text=110 of 2,000 lines")
     page.fill(".log-panel:not([hidden]) input", "")
@@ -182,8 +182,8 @@ def test_a_page_that_stays_open_does_not_grow(opened: Any, busy: Busy) -> None:
     assert last["Nodes"] < first["Nodes"] * 1.1 + 1000  # lines that were kept would be 4,000
     assert last["JSHeapUsedSize"] < first["JSHeapUsedSize"] * 1.2 + 1_000_000
     assert last["JSEventListeners"] <= first["JSEventListeners"] + 10
-    assert page.locator(".calls > li").count() == 60
-    assert page.locator(".line").count() == LINES
+    expect(page.locator(".calls > li")).to_have_count(60)
+    expect(page.locator(".line")).to_have_count(LINES)
 
 
 def measured(client: Any) -> dict[str, float]:

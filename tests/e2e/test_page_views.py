@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
+
 VIEWS = ("cartridges", "models", "playground", "plans", "calls")
 DATA = Path(__file__).parents[1] / "data"
 IMAGE = DATA / "gguf" / "shapes" / "red_circle.png"
@@ -42,14 +44,14 @@ def go(page: Any, view: str) -> None:
 def test_cartridges_and_their_sessions_are_shown_as_they_come(opened: Any, server: Any) -> None:
     page = opened(server.url)
     page.wait_for_selector("article >> text=echo")
-    assert page.title() == "Cartridges · cartdeck"
+    expect(page).to_have_title("Cartridges · cartdeck")
     chat(server, "brief")
     row = page.locator("tr", has_text="act:tokens=3")
     row.locator(".state[data-state=ready]").wait_for()
-    assert re.search(r"\d MiB", row.inner_text())
+    expect(row.locator("td[data-label=Memory]")).to_have_text(re.compile(r"\d MiB"))  # looked at once a second
     page.fill("#cartridge-filter", "act:tokens=3")
     page.wait_for_selector("#cartridge-found:has-text('1 session in 1 cartridge')")
-    assert page.locator("article:visible").count() == 1
+    expect(page.locator("article:visible")).to_have_count(1)
     page.fill("#cartridge-filter", "")
     page.click("button[aria-label='Log of echo']")
     arguments = {"action": "log-lines", "amount": 40}
@@ -80,7 +82,7 @@ def test_a_load_is_shown_with_its_phases_and_a_failed_one_with_its_remedy(opened
     card("brief").locator(".badge:text-is('loaded')").wait_for()
     chat(server, "broken")
     card("broken").locator(".badge:text-is('failed')").wait_for()
-    assert "Fetch the file again" in card("broken").inner_text()
+    expect(card("broken")).to_contain_text("Fetch the file again")
 
 
 def test_a_model_is_added_where_there_is_a_catalog_and_else_one_is_told_how(opened: Any, server: Any) -> None:
@@ -105,7 +107,7 @@ def test_a_dialogue_comes_word_by_word_and_esc_stops_it(opened: Any, server: Any
     page.keyboard.press("Enter")
     answer = page.locator(".message.assistant").last
     answer.locator(".text:has-text('t5')").wait_for()
-    assert answer.get_attribute("aria-busy") == "true"
+    expect(answer).to_have_attribute("aria-busy", "true")
     page.keyboard.press("Escape")
     answer.locator(".note:has-text('stopped')").wait_for()
     server.wait_for(lambda: not server.open_calls("act:tokens=4000"))
@@ -146,7 +148,7 @@ def test_a_recording_becomes_a_transcript(opened: Any, server: Any) -> None:
     page.set_input_files("#audio-file", SOUND)
     page.click("#panel-transcribe button[type=submit]")
     page.wait_for_selector(f".transcript >> text={SOUND.stat().st_size} bytes")
-    assert page.locator(".transcript li").count() == 2
+    expect(page.locator(".transcript li")).to_have_count(2)
 
 
 def test_texts_are_compared_by_the_cosine_of_their_vectors(opened: Any, server: Any) -> None:
@@ -157,8 +159,7 @@ def test_texts_are_compared_by_the_cosine_of_their_vectors(opened: Any, server: 
     page.select_option("#panel-compare select", "brief")
     page.fill("#compare-texts", "one\ntwo\n\nthree")
     page.keyboard.press("Control+Enter")
-    page.wait_for_selector(".cosines")
-    assert page.locator(".cosines tbody td").all_inner_texts() == ["1.000"] * 9
+    expect(page.locator(".cosines tbody td")).to_have_text(["1.000"] * 9)
     page.fill("#compare-texts", "alone")
     page.click("#panel-compare >> text=Compare")
     page.wait_for_selector(".problem:has-text('expected 2 to 16')")
@@ -171,34 +172,33 @@ def test_a_plan_is_drawn_as_it_is_written_and_its_steps_change_as_it_runs(opened
     page.fill("textarea[id^=input]", "hello")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector(".card pre:has-text('\"bytes\": 5')")
-    assert page.locator(".box.step[data-state=done]").count() == 2
+    expect(page.locator(".box.step[data-state=done]")).to_have_count(2)
     page.fill("#plan-text", "() -> work -> report\nwork.steps = 1000\n")
     page.wait_for_selector(".graph .box text:text-is('work on echo')")
     page.click("text=Run")
     page.wait_for_selector(".box.step[data-state=running]")
     page.keyboard.press("Escape")
     page.wait_for_selector(".box.step[data-state=cancelled]")
-    assert page.locator("#view-plans [role=status]").inner_text() == "stopped"
+    expect(page.locator("#view-plans [role=status]")).to_have_text("stopped")
     page.fill("#plan-text", "() -> wrok -> report\n")
     page.wait_for_selector(".graph.stale, .stale .graph")  # what the plan before gave is not shown beside the error
-    assert page.locator("#view-plans [role=status]").inner_text() == ""
+    expect(page.locator("#view-plans [role=status]")).to_have_text("")
 
 
 def test_an_error_says_where_and_what_to_do(opened: Any, server: Any) -> None:
     page = opened(f"{server.url}/#/plans")
     page.fill("#plan-text", "words -> ecko -> copied")
     problem = page.locator("#view-plans .problem")
-    problem.locator("text=NO_SUCH_CAP").wait_for()
-    assert "line 1, column 10" in problem.inner_text()
-    assert "echo" in problem.inner_text()
+    for words in ("NO_SUCH_CAP", "line 1, column 10", "echo"):
+        expect(problem).to_contain_text(words)
     go(page, "playground")
     page.select_option("#panel-chat select", "broken")
     page.fill("#chat-input", "Hello")
     page.keyboard.press("Enter")
     problem = page.locator("#panel-chat .problem")
-    problem.locator("text=HASH_MISMATCH").wait_for()
-    assert "Fetch the file again" in problem.inner_text()
-    assert page.input_value("#chat-input") == "Hello"
+    for words in ("HASH_MISMATCH", "Fetch the file again"):
+        expect(problem).to_contain_text(words)
+    expect(page.locator("#chat-input")).to_have_value("Hello")
 
 
 def test_the_last_calls_are_bars_of_their_stages_and_hostile_names_are_text(opened: Any, server: Any) -> None:
@@ -207,12 +207,13 @@ def test_the_last_calls_are_bars_of_their_stages_and_hostile_names_are_text(open
     chat(server, HOSTILE)
     row = page.locator(".calls > li", has_text="onerror")
     row.locator(".badge:text-is('done')").wait_for()
-    assert row.locator("strong").inner_text() == HOSTILE
-    assert {"queue", "tokens"} <= {one.get_attribute("data-stage") for one in row.locator(".part").all()}
-    assert re.search(r"queue \d", row.locator(".bar").get_attribute("aria-label"))
+    expect(row.locator("strong")).to_have_text(HOSTILE)
+    for stage in ("queue", "tokens"):
+        expect(row.locator(f".part[data-stage={stage}]").first).to_be_attached()
+    expect(row.locator(".bar")).to_have_attribute("aria-label", re.compile(r"queue \d"))
     go(page, "cartridges")
     page.wait_for_selector("tr:has-text('script')")
-    assert page.locator("main img, main script").count() == 0
+    expect(page.locator("main img, main script")).to_have_count(0)
 
 
 def test_a_server_with_keys_asks_for_one_and_says_when_it_is_wrong(opened: Any, servers: Any, tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_keys_lead_everywhere_and_focus_is_seen(opened: Any, server: Any) -> Non
     page = opened(server.url)
     page.wait_for_selector("article")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
+    expect(page.locator(".skip")).to_be_focused()
     names = [tabbed(page) for _ in range(9)]
     assert names[:2] == ["Theme: auto", "Keys"]
     assert [name.split()[0] for name in names[2:7]] == ["Cartridges", "Models", "Playground", "Plans", "Calls"]
@@ -246,7 +247,7 @@ def test_keys_lead_everywhere_and_focus_is_seen(opened: Any, server: Any) -> Non
     page.keyboard.press("/")
     page.wait_for_selector("#call-filter:focus")
     page.keyboard.type("1?t")
-    assert page.input_value("#call-filter") == "1?t"
+    expect(page.locator("#call-filter")).to_have_value("1?t")
     page.focus("#title-calls")
     page.keyboard.press("?")
     page.wait_for_selector("#help-dialog[open]")
