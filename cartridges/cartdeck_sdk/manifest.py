@@ -6,10 +6,15 @@ It does not know handlers.
 
 import sys
 from pathlib import Path
+from typing import Final
 
 from cartdeck_protocol.caps import build_manifest
-from cartdeck_protocol.errors import CartdeckError
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.wire.limits import MAX_HELLO
 from cartdeck_sdk.manifest_file import MANIFEST_NAME, package_folder
+
+_MOST_BYTES: Final = MAX_HELLO - 4096
+"""What fits into HELLO beside the rest of it."""
 
 
 def generate(package: str) -> bytes:
@@ -21,7 +26,19 @@ def generate(package: str) -> bytes:
         own = folder / f"{alias}.toml"
         return own.read_text("utf-8") if own.is_file() else None
 
-    return build_manifest((folder / "manifest.toml").read_text("utf-8"), read_own_definition).to_json()
+    def read_file(name: str) -> bytes:
+        try:
+            return (folder / name).read_bytes()
+        except OSError as error:
+            message = f"manifest.toml: samples: '@{name}' is {folder / name}, which cannot be read: {error.strerror}"
+            raise failure(Code.MANIFEST_DRIFT, message) from None
+
+    text = (folder / "manifest.toml").read_text("utf-8")
+    manifest = build_manifest(text, read_own_definition, read_file).to_json()
+    if len(manifest) > _MOST_BYTES:
+        message = f"{MANIFEST_NAME} would have {len(manifest)} bytes, at most {_MOST_BYTES} fit; take smaller samples"
+        raise failure(Code.MANIFEST_DRIFT, message)
+    return manifest
 
 
 def source_folder(package: str) -> Path:

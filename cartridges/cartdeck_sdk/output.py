@@ -139,6 +139,7 @@ class Output:
         self._main = self.stream("") if "" in definition.outputs else None
         self.final_progress = 1.0
         self.provenance: dict[str, Any] = {}
+        self._last_progress: tuple[float, str, str | None, float | None, float | None] = (0.0, "", None, None, None)
 
     def stream(self, name: str) -> OutputStream:
         """A named output beside the main one, as the definition lists it."""
@@ -169,8 +170,14 @@ class Output:
         total: float | None = None,
     ) -> None:
         """How far the whole call is, in [0, 1]; `work` and `total` count bytes, tokens, files or steps of `phase`."""
+        self._last_progress = (fraction, message, phase, work, total)
         self._logs.progress(fraction, message, phase=phase, work=work, total=total)
         self._link.flush()  # at once: the handler may be about to hold the loop
+
+    def repeat_progress(self) -> None:
+        """Say the last progress once more, 0 where there was none: the call is alive."""
+        fraction, message, phase, work, total = self._last_progress
+        self.progress(fraction, message, phase=phase, work=work, total=total)
 
     def log(self, level: str, message: str) -> None:
         """A line for the caller's log; `level` is debug, info, warning or error."""

@@ -4,7 +4,7 @@ It does not know which cartridge answers, nor its definitions: text, numbers and
 """
 
 import json
-from asyncio import Future, run_coroutine_threadsafe
+from asyncio import Future, get_running_loop, run_coroutine_threadsafe
 from collections.abc import AsyncIterable, Callable, Mapping
 from typing import Any, cast
 
@@ -25,8 +25,11 @@ class Peer:
 
     def call(self, cap: str, arguments: Mapping[str, Any] | None = None) -> PeerCall:
         """Start a call. Values: str, bytes, numbers, bool, JSON-able objects, or an async iterable of bytes (of items
-        when it yields anything else)."""
+        when it yields anything else). From a handler's own coroutine; a worker thread uses `collect`."""
         link, connection = self._link, self._link.connection
+        if not self._is_on_loop():
+            message = "request.peer.call(…) belongs to an async def handler; in a thread it is request.peer.collect(…)"
+            raise failure(Code.HANDLER_FAILED, message)
         if self._parent.cancelled or not self._parent.is_open or self.output is None:
             raise failure(Code.CANCELLED, "the caller gave up")
         inline, streams = split_arguments(arguments or {}, connection.their_limits.inline_arguments)
@@ -48,11 +51,20 @@ class Peer:
         forward_progress: tuple[float, float] | None = None,
     ) -> PeerResult:
         """`call(...).collect(...)` for a worker thread: blocks until the answer is there."""
+        if self._is_on_loop():
+            message = "request.peer.collect(…) blocks; an async def handler awaits request.peer.call(…).collect()"
+            raise failure(Code.HANDLER_FAILED, message)
 
         async def run() -> PeerResult:
             return await self.call(cap, arguments).collect(forward_progress=forward_progress)
 
         return run_coroutine_threadsafe(run(), self._link.loop).result()
+
+    def _is_on_loop(self) -> bool:
+        try:
+            return get_running_loop() is self._link.loop
+        except RuntimeError:  # this thread runs none
+            return False
 
     def cancel_all(self, reason: str) -> None:
         for call in self._calls:

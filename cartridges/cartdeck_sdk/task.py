@@ -4,7 +4,7 @@ It does not know the pipe. A handler's error of the code table is the answer; an
 """
 
 import traceback
-from asyncio import CancelledError, Task, wrap_future
+from asyncio import CancelledError, Task, wait, wrap_future
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
@@ -253,7 +253,11 @@ class HandlerTask:
         worker_output = WorkerOutput(host.loop, output)
         work = host.submit(lambda: function(request, worker_output))
         request.on_cancel(work.cancel)  # of use while it waits for a thread; one that runs looks at the request itself
-        await wrap_future(work, loop=host.loop)
+        end = wrap_future(work, loop=host.loop)
+        while not (await wait((end,), timeout=host.keepalive_s))[0]:
+            if self._exchange.is_open and not request.is_cancelled:
+                output.repeat_progress()
+        await end
 
     def _cancelled(self, output: Output) -> CartdeckError:
         details = {"provenance": output.provenance} if output.provenance else None

@@ -112,3 +112,17 @@ def test_a_sample_that_no_call_could_be_made_with_is_refused(sample: str, words:
 def test_a_sample_of_a_cap_that_is_not_served_is_refused() -> None:
     with pytest.raises(CartdeckError, match="there is no cap 'lok'"):
         build_manifest(f"{CARTRIDGE}\n[samples.lok]\nx = 1", lambda alias: DEFINITION if alias == "look" else None)
+
+
+def test_a_file_beside_the_manifest_becomes_the_bytes_of_its_argument_alone() -> None:
+    files = {"sign.png": b"\x89PNG", "plain": b"text"}
+
+    def made(sample: str) -> Any:
+        toml = f"{CARTRIDGE}\n[samples.look]\n{sample}"
+        return build_manifest(toml, lambda alias: DEFINITION if alias == "look" else None, files.__getitem__)
+
+    found = made('image = "@sign.png"\ndescription = "@sign.png"').samples["look"]
+    assert sample_bytes(argument("image"), found["image"]) == b"\x89PNG"
+    assert found["description"] == "@sign.png"
+    assert made('image = "@plain"').samples["look"]["image"] == "text"
+    assert made('image = "@@plain"').samples["look"]["image"] == "@plain"

@@ -49,6 +49,17 @@ def sample_items(argument: ArgumentDefinition, value: Any) -> list[Any]:
     return [check_value(argument, _plain(argument, item)) for item in cast("list[Any]", value)]
 
 
+def plain_bytes(data: bytes) -> str:
+    """The plain value that stands for `data` in a sample: a text that it is, else a data URL in base64."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = _DATA_URL
+    if not text.startswith(_DATA_URL):
+        return text
+    return f"{_DATA_URL}application/octet-stream{_BASE64},{base64.b64encode(data).decode()}"
+
+
 def _plain(argument: ArgumentDefinition, value: Any) -> Any:
     if argument.kind is not ValueKind.BYTES or not isinstance(value, str):
         return value

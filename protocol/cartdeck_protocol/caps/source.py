@@ -8,9 +8,11 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, cast
 
+from cartdeck_protocol.caps.argument import ValueKind
 from cartdeck_protocol.caps.definition import UNIVERSAL_CAPS, CapDefinition, read_definition
 from cartdeck_protocol.caps.manifest import Manifest, read_manifest
 from cartdeck_protocol.caps.record import Fields
+from cartdeck_protocol.caps.sample import plain_bytes
 from cartdeck_protocol.caps.tag import UrnError
 from cartdeck_protocol.errors import Code, failure
 
@@ -44,14 +46,19 @@ def load_shared_definition(alias: str) -> CapDefinition:
     return parse_definition(resource.read_text("utf-8"), alias)
 
 
-def build_manifest(toml_text: str, read_own_definition: Callable[[str], str | None] | None = None) -> Manifest:
+def build_manifest(
+    toml_text: str,
+    read_own_definition: Callable[[str], str | None] | None = None,
+    read_file: Callable[[str], bytes] | None = None,
+) -> Manifest:
     """The manifest of a manifest.toml.
 
     `read_own_definition(alias)` gives the text of a definition file that the cartridge ships, or None; then the
-    shared definition is taken. The tags are added to the URN of each cap that the file names. Raises MANIFEST_DRIFT,
-    and NO_SUCH_CAP for a cap that is defined nowhere.
+    shared definition is taken. `read_file(name)` gives what `@name` stands for in a sample. The tags are added to the
+    URN of each cap that the file names. Raises MANIFEST_DRIFT, and NO_SUCH_CAP for a cap that is defined nowhere.
     """
-    fields = Fields(_parse_toml(toml_text, "manifest.toml"), "manifest.toml")
+    plain = _parse_toml(toml_text, "manifest.toml")
+    fields = Fields(plain, "manifest.toml")
     tags = fields.texts("tags")
     caps: list[CapDefinition] = []
     for alias in fields.texts("caps"):
@@ -60,7 +67,30 @@ def build_manifest(toml_text: str, read_own_definition: Callable[[str], str | No
         caps.append(definition if alias in UNIVERSAL_CAPS else _tagged(fields, definition, tags))
     named = {definition.alias for definition in caps}
     caps.extend(load_shared_definition(alias) for alias in UNIVERSAL_CAPS if alias not in named)
+    if read_file is not None:
+        _read_sample_files(plain.get("samples"), caps, read_file)
     return read_manifest(fields, tuple(caps))
+
+
+def _read_sample_files(samples: Any, caps: list[CapDefinition], read_file: Callable[[str], bytes]) -> None:
+    """Put what files hold in the place of `@NAME`, for arguments of bytes. What is wrong in them is found later."""
+    if not isinstance(samples, dict):
+        return
+    for alias, sample in cast("dict[str, Any]", samples).items():
+        arguments = [one for cap in caps if cap.alias == alias for one in cap.arguments.values()]
+        for argument in arguments:
+            if argument.kind is not ValueKind.BYTES or not isinstance(sample, dict) or argument.name not in sample:
+                continue
+            place = cast("dict[str, Any]", sample)
+            place[argument.name] = _with_files(place[argument.name], read_file)
+
+
+def _with_files(value: Any, read_file: Callable[[str], bytes]) -> Any:
+    if isinstance(value, list):
+        return [_with_files(one, read_file) for one in cast("list[Any]", value)]
+    if not isinstance(value, str) or not value.startswith("@"):
+        return value
+    return value[1:] if value.startswith("@@") else plain_bytes(read_file(value[1:]))
 
 
 def _tagged(fields: Fields, definition: CapDefinition, tags: tuple[str, ...]) -> CapDefinition:
