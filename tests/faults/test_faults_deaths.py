@@ -16,8 +16,8 @@ from cartdeck.sessions.session import Session
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left")]
 
 DEATHS = ["SIGKILL", "SIGSEGV", "SIGABRT", "0", "3"]
-IN_TIME_S = 2.0
-"""The promise is a second; a loaded machine gets another."""
+IN_TIME_S = 5.0
+"""The promise is a second; a loaded machine gets more."""
 
 Open = Callable[[Engine, Session], Awaitable[list[Call]]]
 
@@ -36,7 +36,7 @@ async def test_a_death_before_it_is_ready_is_a_failed_start_and_the_next_start_w
 ) -> None:
     cap = foreign(moment, death)
     async with Engine(quick()) as engine:
-        error = await failure_of(engine.run(cap, {"data": "x"}), limit_s=5.0)
+        error = await failure_of(engine.run(cap, {"data": "x"}))
         assert error.code is Code.START_FAILED
         assert error.details["log"][-1] == "last words"
         check_death(error, death)
@@ -85,7 +85,7 @@ async def not_reading(engine: Engine, session: Session) -> list[Call]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110  # the engine's state has no event for it
             await asyncio.sleep(0.005)
 

@@ -14,21 +14,27 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left")]
 
 
 @pytest.mark.parametrize(
-    ("moment", "code", "words"),
+    ("moment", "step_s", "code", "words"),
     [
-        ("half hello", Code.START_FAILED, "gave no hello"),
-        ("closed output", Code.START_FAILED, "closed its output and went on before it was ready"),
-        ("no identity", Code.START_FAILED, "gave no identity"),
-        ("identity under another id", Code.START_FAILED, "gave no identity"),
-        ("identity refused", Code.IDENTITY_FAILED, "OUT_OF_MEMORY: no room for 64 bytes"),
+        ("half hello", 1.0, Code.START_FAILED, "gave no hello"),
+        ("closed output", 15.0, Code.START_FAILED, "closed its output and went on before it was ready"),
+        ("no identity", 2.5, Code.START_FAILED, "gave no identity"),  # time enough to come as far as that
+        ("identity under another id", 2.5, Code.START_FAILED, "gave no identity"),
+        ("identity refused", 15.0, Code.IDENTITY_FAILED, "OUT_OF_MEMORY: no room for 64 bytes"),
     ],
 )
 async def test_a_start_that_stops_half_way_says_where(
-    quick: Callable[..., Settings], foreign: Callable[..., str], failure_of: Any, moment: str, code: Code, words: str
+    quick: Callable[..., Settings],
+    foreign: Callable[..., str],
+    failure_of: Any,
+    moment: str,
+    step_s: float,
+    code: Code,
+    words: str,
 ) -> None:
     cap = foreign(moment)
-    async with Engine(quick(start={"step_s": 1.0})) as engine:
-        error = await failure_of(engine.run(cap, {"data": "x"}))
+    async with Engine(quick(start={"step_s": step_s})) as engine:
+        error = await failure_of(engine.run(cap, {"data": "x"}), limit_s=20.0)
         assert error.code is code
         assert words in str(error)
 
@@ -45,7 +51,7 @@ async def test_a_failed_start_takes_its_grandchild_along(
     async with Engine(quick()) as engine:
         assert (await failure_of(engine.run(cap, {"data": "x"}))).code is Code.START_FAILED
         pid = int((tmp_path / "cartridges" / "foreign" / "grandchild").read_text("ascii"))
-        await wait_until(lambda: not runs(pid), limit_s=3.0)
+        await wait_until(lambda: not runs(pid), limit_s=10.0)
 
 
 async def both(engine: Engine, cap: str, how: str, failure_of: Any) -> tuple[Any, asyncio.Task[Any]]:
@@ -54,7 +60,7 @@ async def both(engine: Engine, cap: str, how: str, failure_of: Any) -> tuple[Any
     other = asyncio.create_task(engine.run(cap, {"how": "silence"}, timeout_s=20))
     await asyncio.sleep(0)
     assert engine.pool.sessions[0].open_requests == 1
-    return await failure_of(engine.run(cap, {"how": how}, timeout_s=5)), other
+    return await failure_of(engine.run(cap, {"how": how}, timeout_s=20), limit_s=20.0), other
 
 
 @pytest.mark.parametrize(
@@ -120,7 +126,7 @@ async def test_answers_to_requests_that_were_never_made_are_counted_logged_and_h
 ) -> None:
     cap = foreign()
     caplog.set_level(logging.WARNING, "cartdeck.sessions.session")
-    async with Engine(quick(call={"silence_s": 0.4})) as engine:
+    async with Engine(quick(call={"silence_s": 0.4, "cancel_s": 5.0, "abandon_s": 10.0})) as engine:
         error = await failure_of(engine.run(cap, {"how": "other ids"}))
         assert error.code is Code.TIMED_OUT
         [session] = engine.pool.sessions
@@ -163,7 +169,7 @@ async def test_a_process_that_falls_silent_and_answers_its_cancel_is_used_again(
     quick: Callable[..., Settings], foreign: Callable[..., str], failure_of: Any
 ) -> None:
     cap = foreign()
-    async with Engine(quick(call={"silence_s": 0.4})) as engine:
+    async with Engine(quick(call={"silence_s": 0.4, "cancel_s": 5.0, "abandon_s": 10.0})) as engine:
         assert (await failure_of(engine.run(cap, {"how": "silence"}))).code is Code.TIMED_OUT
         [session] = engine.pool.sessions
         assert (await engine.run(cap, {"data": "on"}, timeout_s=10)).text == "on"
@@ -196,7 +202,7 @@ async def test_a_model_that_kills_its_process_at_each_load_is_not_started_for_ea
     async with Engine(settings) as engine:
         errors: list[Any] = []
         for _ in range(10):
-            polls = [engine.run(cap, {"how": "die"}, timeout_s=5) for _ in range(5)]
+            polls = [engine.run(cap, {"how": "die"}, timeout_s=20) for _ in range(5)]
             errors += await asyncio.gather(*polls, return_exceptions=True)
             await asyncio.sleep(0.05)
         starts = len((tmp_path / "cartridges" / "foreign" / "starts").read_text("ascii").split())

@@ -33,7 +33,7 @@ def quick(tmp_path: Path) -> Callable[..., Settings]:
             "cartridge_folders": [str(tmp_path / "cartridges")],
             "stop": {"close_s": 0.5, "term_s": 0.5, "kill_s": 1.0},
             "restart": {"first_s": 0.2, "longest_s": 0.8},
-            "call": {"tick_s": 0.05, "cancel_s": 0.5, "abandon_s": 1.0},
+            "call": {"tick_s": 0.05, "cancel_s": 1.0, "abandon_s": 2.0},
         }
         for name, values in sections.items():
             table[name] = {**table.get(name, {}), **values} if isinstance(values, dict) else values
@@ -125,7 +125,7 @@ def child_processes() -> list[int]:
     for task in Path("/proc/self/task").iterdir():
         try:
             found += [int(pid) for pid in (task / "children").read_text("ascii").split()]
-        except FileNotFoundError:  # the thread ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # the thread ended meanwhile
             continue
     return found
 

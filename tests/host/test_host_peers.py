@@ -82,7 +82,7 @@ async def test_a_cap_that_calls_itself_through_peers_is_a_cycle(engine: Engine) 
     error = await failure_of(engine.run("relay", inner, timeout_s=20))
     assert error.code is Code.PEER_CYCLE
     assert error.details["chain"] == ["relay on echo", "relay on echo"]
-    assert asyncio.get_running_loop().time() - began < 2.0
+    assert asyncio.get_running_loop().time() - began < 10.0  # at once, and not by its time limit
 
 
 async def test_two_cartridges_that_call_each_other_are_a_cycle(shelves: Engine) -> None:
@@ -104,7 +104,7 @@ async def test_a_peer_call_that_needs_the_place_its_own_chain_holds_is_a_deadloc
             error = await failure_of(engine.run("pass-on", arguments, timeout_s=20))
             assert error.code is Code.PEER_DEADLOCK
             assert "pass-on on shelf" in str(error)
-            assert loop.time() - began < 2.0
+            assert loop.time() - began < 10.0  # at once, and not by its time limit
         assert json.loads((await engine.run("hold", {"item": "b"}, timeout_s=20)).text)["item"] == "b"
 
 
@@ -156,8 +156,8 @@ async def test_cancel_reaches_a_peer_three_deep(shelves: Engine, wait_until: Cal
         call.cancel()
         error = await failure_of(call.collect())
     assert error.code is Code.CANCELLED
-    await wait_until(lambda: not any(session.open_requests for session in shelves.pool.sessions), limit_s=1.0)
-    assert asyncio.get_running_loop().time() - began < 1.0
+    await wait_until(lambda: not any(session.open_requests for session in shelves.pool.sessions), limit_s=5.0)
+    assert asyncio.get_running_loop().time() - began < 5.0  # and not by its time limit
     assert (await shelves.run("echo", {"data": "on"}, timeout_s=10)).text == "on"
 
 
@@ -180,11 +180,11 @@ async def test_a_caller_that_dies_takes_its_peer_call_along(shelves: Engine, wai
         sessions["shelf"].process.kill()
         error = await failure_of(call.collect())
     assert error.code is Code.CARTRIDGE_DIED
-    await wait_until(lambda: sessions["echo"].open_requests == 0, limit_s=1.0)
+    await wait_until(lambda: sessions["echo"].open_requests == 0)
 
 
 async def test_a_parent_that_waits_in_a_peer_call_is_not_silent(quick: Callable[..., Settings], shelf: None) -> None:
-    settings = quick(call={"silence_s": 0.4}, health={"keepalive_s": 30.0})
+    settings = quick(call={"silence_s": 0.8}, health={"keepalive_s": 30.0})
     arguments = {"item": "a", "cap": "cap:work", "arguments": {"steps": 12, "seconds": 0.1}}
     async with Engine(settings) as engine:
         assert (await engine.run("pass-on", arguments, timeout_s=20)).text == "12 steps done"
