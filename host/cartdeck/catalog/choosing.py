@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cartdeck.catalog.catalog import Named
-from cartdeck.catalog.entry import Entry, Profile
+from cartdeck.catalog.entry import Entry, Origin, Profile
 
 _FINGERPRINT_DIGITS: Final = 16
 
@@ -58,12 +58,18 @@ def arguments_of(named: Named, profile: Profile | None) -> dict[str, Any]:
     return arguments | ({} if profile is None else profile.arguments())
 
 
+def _plain(origin: Origin | None) -> dict[str, Any] | None:
+    return None if origin is None else origin.model_dump()
+
+
 def fingerprint(named: Named, profile: Profile | None) -> str:
     """A text that is another whenever an instance would be: of the source, its origin, and what it is loaded with."""
     entry = named.entry
     whole = {
         "source": entry.source,
-        "origin": None if entry.origin is None else entry.origin.model_dump(),
+        "origin": _plain(entry.origin),
+        "projector_origin": _plain(entry.projector_origin),
+        "adapter_origin": None if named.adapter is None else _plain(named.adapter.origin),
         "backend": entry.backend,
         "external": None if entry.external is None else entry.external.model_dump(),
         "arguments": arguments_of(named, profile),

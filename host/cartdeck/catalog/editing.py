@@ -5,16 +5,17 @@ It does not know what the models mean.
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 import tomlkit
 from filelock import FileLock, Timeout
-from tomlkit.items import AoT, Table
+from tomlkit.items import AoT, InlineTable, Table
 
 from cartdeck.catalog.catalog import Catalog, parse_catalog
 from cartdeck.catalog.catalog_file import load_catalog, read_text
+from cartdeck.catalog.origin import SOURCE_KEYS
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _LOCK_S: Final = 10.0
@@ -74,14 +75,18 @@ def remove_model(path: Path, name: str) -> Catalog:
     return edit(path, remove)
 
 
-def pin_origin(path: Path, name: str, origin: dict[str, Any], *, source: str | None = None) -> Catalog:
-    """Write down what the source gave with the first download. One that is there already stays; so does a model that
-    has another `source` by now."""
+def pin_origin(path: Path, keys: Sequence[str], origin: dict[str, Any], *, source: str | None = None) -> Catalog:
+    """Write down what a source gave with the first download, at these keys, such as models, NAME, origin. One that is
+    there already stays; so does a table that has another `source` by now."""
+    *tables, key = keys
 
     def pin(document: Document) -> None:
-        model: Any = document.get("models", {}).get(name)
-        if model is not None and "origin" not in model and source in (None, model.get("source")):
-            model["origin"] = _as_table(origin)
+        table: Any = document
+        for one in tables:
+            table = table.get(one, {})
+        if table and key not in table and source in (None, table.get(SOURCE_KEYS[key])):
+            is_inline = isinstance(table, InlineTable)
+            table[key] = _as_inline(origin) if is_inline else _as_table(origin)
 
     return edit(path, pin)
 
@@ -151,6 +156,14 @@ def _as_table(values: dict[str, Any]) -> Table:
             table.add(key, _as_table(cast("_Values", value)))
         else:
             table.add(key, _as_tables(value))
+    return table
+
+
+def _as_inline(values: _Values) -> InlineTable:
+    """The same in one line, for a table that stands within one."""
+    table = tomlkit.inline_table()
+    for key, value in values.items():
+        table.add(key, _as_inline(cast("_Values", value)) if isinstance(value, dict) else value)
     return table
 
 

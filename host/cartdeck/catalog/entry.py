@@ -17,6 +17,8 @@ MOST_CONTEXT: Final = 16 * 1024 * 1024
 _ENDPOINT: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHA256: Final = r"^[0-9a-f]{64}$"
+_OF_WEIGHTS: Final = frozenset({"origin", "projector", "projector_origin", "backend", "profiles", "scaling", "lora"})
+"""Keys of a model that is run here."""
 
 
 class Capability(StrEnum):
@@ -136,6 +138,7 @@ class Adapter(Table):
     """A LoRA adapter, served under its own name."""
 
     source: Source
+    origin: Origin | None = None
     scale: float = Field(default=1.0, gt=0, le=16, allow_inf_nan=False)
     description: str = Field(default="", max_length=2000)
 
@@ -158,6 +161,7 @@ class Entry(Table):
     source: Source | None = None
     origin: Origin | None = None
     projector: Source | None = None
+    projector_origin: Origin | None = None
     backend: Name | None = None
     """The tag of the cartridge that serves it; without one the engine chooses."""
     capabilities: tuple[Capability, ...] = Field(default=(Capability.CHAT, Capability.COMPLETION), min_length=1)
@@ -183,9 +187,15 @@ class Entry(Table):
     def _one_home(self) -> Self:
         if (self.source is None) == (self.external is None):
             raise ValueError("a model has either a source or an external server, not both and not neither")
-        local = {"origin", "projector", "backend", "profiles", "scaling", "lora"} & self.model_fields_set
+        local = self.model_fields_set & _OF_WEIGHTS
         if self.external is not None and local:
             raise ValueError(f"{', '.join(sorted(local))}: of no use to a model that an external server answers for")
+        return self
+
+    @model_validator(mode="after")
+    def _origin_of_something(self) -> Self:
+        if self.projector_origin is not None and self.projector is None:
+            raise ValueError("projector_origin: there is no projector that it could be of")
         return self
 
     @model_validator(mode="after")

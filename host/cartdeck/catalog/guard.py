@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cartdeck.catalog.entry import MOST_CONTEXT, Capability, Entry, Name, Source, Table
+from cartdeck.catalog.entry import MOST_CONTEXT, Capability, Entry, Name, Origin, Source, Table
 
 TEMPLATE_KEYS: Final = ("prompt", "answer", "dialogue", "role")
 """What stands in braces in a guard's prompt: the last message of the user, the answer (empty before there is one), all
@@ -61,6 +61,7 @@ class Guard(Table):
 
     description: str = Field(default="", max_length=2000)
     source: Source | None = None
+    origin: Origin | None = None
     model: Name | None = None
     backend: Name | None = None
     context_size: int | None = Field(default=None, ge=1, le=MOST_CONTEXT)
@@ -89,7 +90,7 @@ class Guard(Table):
     def _one_home(self) -> Self:
         if (self.source is None) == (self.model is None):
             raise ValueError("a guard has either a source or a model of the catalog, not both and not neither")
-        said = {"backend", "context_size", "arguments"} & self.model_fields_set
+        said = {"origin", "backend", "context_size", "arguments"} & self.model_fields_set
         if self.model is not None and said:
             raise ValueError(f"{', '.join(sorted(said))}: said by the table of the model {self.model}")
         if len(set(self.when)) != len(self.when):
@@ -132,6 +133,7 @@ class Guard(Table):
             return None
         return Entry(
             source=self.source,
+            origin=self.origin,
             backend=self.backend,
             context_size=self.context_size,
             arguments=self.arguments,

@@ -4,7 +4,7 @@ It does not know who obtains models, nor where the catalog is kept.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final, cast
@@ -15,6 +15,9 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 FETCHED: Final = ("hub", "pypi")
 """Sources that may give something else another day. What lies on this machine is its owner's."""
+
+SOURCE_KEYS: Final = {"origin": "source", "projector_origin": "projector"}
+"""The key of an origin, and beside it the key of the source that it is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +56,36 @@ def _inside(path: PurePath, revision: str, root: PurePath) -> str:
     return path.relative_to(root).as_posix() if path != root and path.is_relative_to(root) else path.name
 
 
-def check_same(name: str, origin: Origin, found: Found) -> None:
-    """Raises HASH_MISMATCH for the first file that is not what it was with the first download."""
+def check_same(keys: Sequence[str], origin: Origin, found: Found) -> None:
+    """Raises HASH_MISMATCH for the first file that is not what it was with the first download. `keys` is where the
+    origin stands in the catalog, such as models, NAME, origin."""
     for path, first in origin.files.items():
         now = found.files.get(path)
         if now is None:
-            raise _changed(name, f"{path} is not among its files any more", {"path": path, "expected": first.sha256})
+            raise _changed(keys, f"{path} is not among its files any more", {"path": path, "expected": first.sha256})
         if now != (first.size_bytes, first.sha256):
             what = f"{path} had the sha256 {first.sha256} then, and has {now[1]} now"
-            raise _changed(name, what, {"path": path, "expected": first.sha256, "got": now[1]})
+            raise _changed(keys, what, {"path": path, "expected": first.sha256, "got": now[1]})
 
 
-def _changed(name: str, what: str, details: dict[str, Any]) -> CartdeckError:
+def _changed(keys: Sequence[str], what: str, details: dict[str, Any]) -> CartdeckError:
     message = (
-        f"The model {name} is not what it was with its first download: {what}. "
-        f"If that is wanted, take models.{name}.origin out of the catalog; else remove the file and fetch it again."
+        f"The {_whose(keys)} is not what it was with its first download: {what}. "
+        f"If that is wanted, take {'.'.join(keys)} out of the catalog; else remove the file and fetch it again."
     )
     return failure(Code.HASH_MISMATCH, message, phase="obtaining", argument="model", details=details)
+
+
+def _whose(keys: Sequence[str]) -> str:
+    match keys:
+        case ("models", name, "projector_origin"):
+            return f"projector of the model {name}"
+        case ("models", name, "lora", adapter, _):
+            return f"adapter {adapter} of the model {name}"
+        case ("guards", name, _):
+            return f"guard {name}"
+        case _:
+            return f"model {keys[1]}"
 
 
 def pinned_record(text: str, revision: str) -> str:

@@ -230,7 +230,7 @@ def _record(one: "Named", machine: "Machine", zone: "tzinfo") -> dict[str, Any]:
     from cartdeck.catalog.choosing import arguments_of, fingerprint, ranked
     from cartdeck.catalog.schedule import standing
 
-    entry = one.entry
+    entry, adapter = one.entry, one.adapter
     profiles = ranked(entry, machine)
     best = profiles[0] if profiles else None
     source = entry.source or (entry.external.url if entry.external is not None else "")
@@ -251,6 +251,8 @@ def _record(one: "Named", machine: "Machine", zone: "tzinfo") -> dict[str, Any]:
         "scaling": entry.scaling.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         "window": str(standing(entry.scaling.windows, datetime.now(UTC), zone)) if entry.scaling.windows else "",
         "origin": {} if entry.origin is None else entry.origin.model_dump(),
+        "projector_origin": {} if entry.projector_origin is None else entry.projector_origin.model_dump(),
+        "adapter_origin": {} if adapter is None or adapter.origin is None else adapter.origin.model_dump(),
         "fingerprint": fingerprint(one, best),
     }
 

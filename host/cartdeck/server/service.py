@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -246,19 +246,20 @@ class Served:
         """Empty lists while the files come that are not loaded yet, which are those of the first download, or else the
         call fails with HASH_MISMATCH."""
         way, origins = self._way, self._service.origins
-        pin = None if way.model is None else way.model.pin
-        if way.model is None or pin is None or not origins.is_due(pin, way.cap, way.model.arguments_with({})):
+        if way.model is None:
             return
-        details = b""
-        async with (
-            self._open_cap(_DOWNLOAD, {"model": pin.spec}, 0) as call,
-            aclosing(paced(call, self._service.options.comment_s)) as batches,
-        ):
-            async for events in batches:
-                details += b"".join(one.value for one in events if isinstance(one, Data) and one.output == "details")
-                yield []
-        spec = await origins.settle(pin, json.loads(details))
-        self._way = replace(way, arguments={**way.arguments, "model": spec})
+        arguments = way.model.arguments_with({})
+        for pin in [one for one in way.model.pins if origins.is_due(one, way.cap, arguments)]:
+            details = b""
+            async with (
+                self._open_cap(_DOWNLOAD, {"model": pin.spec}, 0) as call,
+                aclosing(paced(call, self._service.options.comment_s)) as batches,
+            ):
+                async for events in batches:
+                    details += b"".join(one.value for one in events if _is_of_details(one))
+                    yield []
+            spec = await origins.settle(pin, json.loads(details))
+            self._way = replace(self._way, arguments=pin.applied(self._way.arguments, spec))
 
     async def batches(self) -> AsyncGenerator[list[Event]]:
         """The events as they come, several at a time; an empty list whenever nothing came for a while. Leaving it
@@ -380,6 +381,10 @@ async def collect_all(calls: Sequence[Served], request: Request) -> list[Result]
         if failed is not None:
             failed.result()
         return [task.result() for task in tasks]
+
+
+def _is_of_details(event: Event) -> TypeGuard[Data]:
+    return isinstance(event, Data) and event.output == "details"
 
 
 def _label(model: ServedModel) -> str:

@@ -94,14 +94,37 @@ def test_one_that_others_fall_back_to_stays(path: Path) -> None:
 
 def test_an_origin_is_written_once(path: Path) -> None:
     origin = {"revision": "abc", "files": {"m.gguf": {"size_bytes": 5, "sha256": "0" * 64}}}
-    assert pin_origin(path, "small", origin, source="hf:another/one").entries["small"].origin is None
-    pin_origin(path, "small", origin)
-    catalog = pin_origin(path, "small", origin | {"revision": "def"})
+    keys = ("models", "small", "origin")
+    assert pin_origin(path, keys, origin, source="hf:another/one").entries["small"].origin is None
+    pin_origin(path, keys, origin)
+    catalog = pin_origin(path, keys, origin | {"revision": "def"})
     pinned = catalog.entries["small"].origin
     assert pinned is not None
     assert pinned.revision == "abc"
     assert pinned.files["m.gguf"].size_bytes == 5
     assert "# the quick one" in path.read_text()
+
+
+def test_a_projector_an_adapter_and_a_guard_have_origins_of_their_own_also_in_tables_of_one_line(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "catalog.toml"
+    path.write_text(
+        '[models.a]\nsource = "x/m"\nprojector = "x/eyes"\nlora = { pirate = { source = "x/p" } } # arr\n'
+        '[guards]\nwatch = { source = "x/w", format = "json", prompt = "{dialogue}" }\n'
+    )
+    origin = {"revision": "abc", "files": {"m.gguf": {"size_bytes": 5, "sha256": "0" * 64}}}
+    pin_origin(path, ("models", "a", "projector_origin"), origin, source="x/eyes")
+    pin_origin(path, ("models", "a", "lora", "pirate", "origin"), origin, source="x/p")
+    pin_origin(path, ("guards", "watch", "origin"), origin, source="x/other")
+    catalog = pin_origin(path, ("guards", "watch", "origin"), origin, source="x/w")
+    entry = catalog.entries["a"]
+    found = [entry.projector_origin, entry.lora["pirate"].origin, catalog.guards["watch"].origin]
+    assert [None if one is None else one.revision for one in found] == ["abc"] * 3
+    assert entry.origin is None
+    assert "# arr" in path.read_text()
+    for keys in (("models", "gone", "origin"), ("models", "a", "lora", "gone", "origin")):  # taken out meanwhile
+        assert pin_origin(path, keys, origin) == catalog
 
 
 def test_a_catalog_that_is_broken_is_not_edited(path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from cartdeck.catalog.entry import Origin
 from cartdeck.catalog.file_mark import FileMarks
-from cartdeck.server.models.origins import is_fetched, pinned_spec
+from cartdeck.catalog.origin import Found, check_same
+from cartdeck.server.models.pin import is_fetched, pinned_spec
 from cartdeck_protocol.errors import CartdeckError, Code
 
 COMMIT = "4bd0f56aca55286ff11fa1096f1d9f14a20700f7"
@@ -49,3 +50,21 @@ def test_a_spec_is_loaded_at_the_revision_of_its_first_download(source: str, pin
 @pytest.mark.parametrize("source", ["./m.gguf", "/m.gguf", "package:some/m.gguf", "act:tokens=1", "~/m.gguf"])
 def test_what_lies_here_is_its_owners(source: str) -> None:
     assert not is_fetched(source)
+
+
+@pytest.mark.parametrize(
+    ("keys", "whose"),
+    [
+        (("models", "m", "origin"), "The model m is"),
+        (("models", "m", "projector_origin"), "The projector of the model m is"),
+        (("models", "m", "lora", "p", "origin"), "The adapter p of the model m is"),
+        (("guards", "g", "origin"), "The guard g is"),
+    ],
+)
+def test_what_is_not_the_same_is_named_with_the_key_that_says_so(keys: tuple[str, ...], whose: str) -> None:
+    origin = Origin.model_validate({"files": {"a": {"size_bytes": 1, "sha256": "0" * 64}}})
+    check_same(keys, origin, Found("", {"a": (1, "0" * 64), "b": (2, "1" * 64)}))
+    with pytest.raises(CartdeckError, match=whose) as caught:
+        check_same(keys, origin, Found("", {"a": (1, "2" * 64)}))
+    assert caught.value.code is Code.HASH_MISMATCH
+    assert f"take {'.'.join(keys)} out" in caught.value.message

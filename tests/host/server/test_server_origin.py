@@ -37,6 +37,15 @@ def entry(path: Path, model: str = "small") -> dict[str, Any]:
     return tomllib.loads(path.read_text())["models"][model]
 
 
+def environment_of(hub: Any, place: Path) -> dict[str, str]:
+    return {
+        "HF_ENDPOINT": hub.url,
+        "CARTDECK_MODELS_DIR": str(place / "models"),
+        "XDG_CACHE_HOME": str(place / "cache"),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+
+
 def test_the_origin_is_written_with_the_first_download_and_later_ones_must_be_the_same(
     hub: Any, start: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -44,12 +53,7 @@ def test_the_origin_is_written_with_the_first_download_and_later_ones_must_be_th
     first = hub.repositories["owner/name"].branches["main"]
     path = tmp_path / "catalog.toml"
     path.write_text('# ours\n[models.small]\nsource = "hf:owner/name:m.gguf"\n[models.here]\nsource = "act:tokens=1"\n')
-    environment = {
-        "HF_ENDPOINT": hub.url,
-        "CARTDECK_MODELS_DIR": str(tmp_path / "models"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "HF_HUB_DISABLE_XET": "1",
-    }
+    environment = environment_of(hub, tmp_path)
     with start("--catalog", str(path), "--grace", "0.2", **environment) as server:
         assert ask(server, "here")[0] == 200
         status, answer = ask(server)
@@ -77,3 +81,49 @@ def test_the_origin_is_written_with_the_first_download_and_later_ones_must_be_th
             assert file.sha256 in error["message"]
             assert hashlib.sha256(changed).hexdigest() in error["message"]
         assert server.get("/v1/models/small")["state"] == "failed"
+
+
+PARTS = """
+[models.seeing]
+source = "act:tokens=1"
+projector = "hf:owner/eyes:mmproj.gguf"
+capabilities = ["chat", "vision"]
+guards = ["watch"]
+lora = { pirate = { source = "hf:owner/pirate:adapter.gguf" } }
+[guards.watch]
+source = "hf:owner/watch:w.gguf"
+format = "json"
+prompt = "{dialogue}"
+when = ["before"]
+when_down = "allow"
+"""
+
+
+def test_projectors_adapters_and_guards_are_pinned_as_models_are(
+    hub: Any, start: Callable[..., Any], tmp_path: Path
+) -> None:
+    files = {"owner/eyes": "mmproj.gguf", "owner/pirate": "adapter.gguf", "owner/watch": "w.gguf"}
+    for repository, file in files.items():
+        hub.add({file: DATA}, name=repository)
+    firsts = {one: hub.repositories[one].branches["main"] for one in files}
+    path = tmp_path / "catalog.toml"
+    path.write_text(PARTS)
+    environment = environment_of(hub, tmp_path)
+    with start("--catalog", str(path), "--grace", "0.2", **environment) as server:
+        for model in ("seeing", "pirate"):
+            status, answer = ask(server, model)
+            assert status == 200, answer
+    catalog = tomllib.loads(path.read_text())
+    seeing = catalog["models"]["seeing"]
+    found = [seeing["projector_origin"], seeing["lora"]["pirate"]["origin"], catalog["guards"]["watch"]["origin"]]
+    assert [one["revision"] for one in found] == list(firsts.values())
+    assert "origin" not in seeing
+
+    shutil.rmtree(tmp_path / "models")
+    commit = hub.repositories["owner/pirate"].commits[firsts["owner/pirate"]]
+    commit["adapter.gguf"] = sys.modules["fake_hub"].File(b"W" + DATA[1:])
+    with start("--catalog", str(path), "--grace", "0.2", **environment) as server:
+        assert ask(server, "seeing")[0] == 200
+        status, answer = ask(server, "pirate")
+        assert (status, answer["error"]["code"]) == (502, "HASH_MISMATCH"), answer
+        assert "The adapter pirate of the model seeing is not what it was" in answer["error"]["message"]

@@ -6,7 +6,7 @@ It does not know requests. A catalog that changes is read anew by `refresh`; one
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cartdeck.catalog.catalog import Catalog, Named
 from cartdeck.catalog.catalog_file import load_catalog
@@ -17,7 +17,7 @@ from cartdeck.catalog.this_machine import this_machine
 from cartdeck.pool.priority import Priority
 from cartdeck.server.external.place import Place
 from cartdeck.server.models.directory import Kind, ModelDirectory, ServedGuard, ServedModel
-from cartdeck.server.models.origins import Pin, is_fetched
+from cartdeck.server.models.pin import pins_of
 from cartdeck_protocol.caps import load_shared_definition
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -133,16 +133,6 @@ class CatalogDirectory:
         self._mark = _mark_of(self._path)
         self._catalog = catalog
 
-    def _pin(self, named: Named) -> Pin | None:
-        """Of a model whose files come from elsewhere: what they were."""
-        entry, source = named.entry, named.entry.source
-        if source is None or not is_fetched(source):
-            return None
-        owner = next((name for name, one in self._catalog.entries.items() if one is entry), None)
-        if owner is None:  # a guard with a source of its own, which has no table that could keep it
-            return None
-        return Pin(owner, source, entry.origin, self)
-
     def _find_behind(self, name: str, kind: Kind, unknown: CartdeckError) -> ServedModel:
         try:
             found = self._behind.find(name, kind)
@@ -164,18 +154,23 @@ class CatalogDirectory:
         return next(iter(ranked(named.entry, self._machine)), None)
 
     def _served(self, named: Named, kind: Kind | None, profile: Profile | None) -> ServedModel:
-        entry, pin = named.entry, self._pin(named)
+        entry = named.entry
         arguments = {} if kind is None else arguments_of(named, profile)
         if kind is not None:  # one entry is for several caps: each takes what it knows
             known = load_shared_definition(kind.cap).arguments
             arguments = {key: value for key, value in arguments.items() if key in known}
+        sources: dict[str, Any] = {"model": entry.source or "", **arguments}
+        pins = [one for one in pins_of(self._catalog, named, self) if one.argument in sources]
+        for pin in pins:
+            sources = pin.applied(sources, pin.spec)
+        spec = str(sources.pop("model"))
         is_adapter = named.adapter is not None
         return ServedModel(
             named.name,
-            (entry.source or "") if pin is None else pin.spec,
+            spec,
             tuple(dict.fromkeys(_KINDS[one] for one in entry.capabilities)),
             backend=entry.backend,
-            arguments=arguments,
+            arguments=sources,
             aliases=() if is_adapter else entry.aliases,
             description=named.adapter.description if named.adapter is not None else entry.description,
             dimensions=entry.dimensions,
@@ -185,7 +180,7 @@ class CatalogDirectory:
             guards=() if kind is None else tuple(self._guard(name) for name in entry.guards),
             capabilities=frozenset(entry.capabilities),
             place=_place_of(named),
-            pin=pin,
+            pins=tuple(pins),
         )
 
 

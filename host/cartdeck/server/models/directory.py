@@ -18,7 +18,7 @@ from cartdeck.near import near_names
 from cartdeck.pool.priority import Priority
 from cartdeck.router import Router
 from cartdeck.server.external.place import Place
-from cartdeck.server.models.origins import Pin
+from cartdeck.server.models.pin import Pin
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 DEFAULT_NAME: Final = "default"
@@ -79,8 +79,8 @@ class ServedModel:
     """What it can do, as a catalog says; None leaves it to the model itself."""
     place: Place | None = None
     """Where it is, when another server answers for it."""
-    pin: Pin | None = None
-    """What its files were with their first download, of one that a catalog has fetched."""
+    pins: tuple[Pin, ...] = ()
+    """What its files were with their first download: of each of its sources that a catalog has fetched."""
 
     def lacks(self, needs: Mapping[str, Capability]) -> str | None:
         """The field of a request that asks for what the model cannot do; None where there is none.
