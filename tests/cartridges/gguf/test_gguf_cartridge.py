@@ -156,7 +156,7 @@ def test_a_call_is_cancelled_while_it_waits_and_while_it_is_made(real_model: Pat
             running.cancel("no longer wanted")
             assert await code_of(running) is Code.CANCELLED
             assert (await engine.run(CAP, short)).text == " Paris.\n\nThe United States has"
-            assert time.monotonic() - started < 2.0  # its prompt alone takes seconds
+            assert time.monotonic() - started < 10.0  # the long texts take half a minute each
 
     with_engine(use)
 
@@ -182,7 +182,7 @@ def test_a_killed_process_fails_its_call_at_once_and_the_next_call_works(real_mo
             started = time.monotonic()
             os.kill(gguf_process(engine), signal.SIGKILL)
             error = await failure_of(call)
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 5.0  # a second, on a machine that has one; the text takes longer
         assert error.code is Code.CARTRIDGE_DIED
         assert "SIGKILL" in str(error)
         assert "llama.cpp info" in repr(error.details)

@@ -89,9 +89,9 @@ def test_a_rule_that_begins_with_itself_is_refused_by_name(text: str, loop: str)
 def test_the_largest_grammars_are_read_in_no_time() -> None:
     chain = "".join(f"r{number} ::= r{number + 1}\n" for number in range(3000))
     for text in (f'root ::= r0\n{chain}r3000 ::= "x"?', "root ::= " + '("a" | ' * 190 + '"b"' + ")" * 190):
-        started = time.monotonic()
+        started = time.process_time()
         check_gbnf(text)
-        assert time.monotonic() - started < 5
+        assert time.process_time() - started < 5
     assert "at most 65,536" in str(error_of("root ::= " + '"x" ' * 20_000))
 
 

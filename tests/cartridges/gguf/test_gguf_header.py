@@ -50,7 +50,7 @@ def test_what_is_no_gguf_file_is_named_at_once(tmp_path: Path, content: bytes, f
     path.write_bytes(content)
     started = time.process_time()
     error = error_of(path)
-    assert time.process_time() - started < 0.1
+    assert time.process_time() - started < 0.5
     assert error.code is Code.BAD_MODEL_FILE
     assert found in error.details["found"]
     assert str(path) in str(error)
@@ -131,7 +131,7 @@ def test_a_hostile_header_is_refused_without_time_or_memory(tmp_path: Path, name
     tracemalloc.stop()
     assert error.code is Code.BAD_MODEL_FILE
     assert error.details["found"] == "a damaged GGUF header"
-    assert elapsed < 0.5
+    assert elapsed < 1.0
     assert peak < 8 << 20
 
 

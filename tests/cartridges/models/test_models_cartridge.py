@@ -156,7 +156,7 @@ def test_a_cached_model_is_answered_at_once(caller, index, make_wheel, content) 
     second = caller.request(SPEC)
 
     assert isinstance(caller.answer(second), wire.Finished)
-    assert time.monotonic() - started_s < 0.5
+    assert time.monotonic() - started_s < 5
     assert caller.output(second, "") == caller.output(first, "")
     assert list(index.gets.values()) == [1]
 
@@ -180,7 +180,7 @@ def test_a_cancel_of_the_only_caller_ends_pip(caller, index, make_wheel, content
     caller.connection.cancel(exchange, "no longer wanted")
 
     assert caller.answer(exchange).error.code.name == "CANCELLED"
-    assert time.monotonic() - started_s < 2
+    assert time.monotonic() - started_s < 8  # the transfer would take ten seconds more
     assert index.wait_idle(10)
 
 

@@ -36,7 +36,10 @@ def is_gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    return Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except OSError:  # it went meanwhile
+        return True
 
 
 def test_lines_of_both_outputs_come_whole_and_the_exit_code_too() -> None:
@@ -84,9 +87,9 @@ def test_a_cancel_ends_the_whole_group_even_one_that_ignores_it(prelude: str, ev
         )
 
     assert caught.value.code is Code.CANCELLED
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 60  # and not the ten minutes of a sleep
     assert len(pids) == 2
-    assert eventually(lambda: all(is_gone(pid) for pid in pids), 5)
+    assert eventually(lambda: all(is_gone(pid) for pid in pids), 20)
 
 
 def test_silence_is_a_stall_and_the_process_goes() -> None:
@@ -107,7 +110,7 @@ def test_an_error_in_the_reader_ends_the_process(eventually: Eventually) -> None
     with pytest.raises(ValueError, match="full"):
         run("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)", on_line=fail)
 
-    assert eventually(lambda: is_gone(pids[0]), 5)
+    assert eventually(lambda: is_gone(pids[0]), 20)
 
 
 def test_a_grandchild_that_holds_the_pipe_does_not_hold_us() -> None:
@@ -117,7 +120,7 @@ def test_a_grandchild_that_holds_the_pipe_does_not_hold_us() -> None:
     started_s = time.monotonic()
 
     assert run(program) == 0
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 60  # and not the ten minutes of a sleep
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death signal is Linux's")

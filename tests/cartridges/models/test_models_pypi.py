@@ -277,7 +277,7 @@ def test_a_cancel_mid_transfer_ends_pip_and_leaves_nothing(library, index, wheel
     told.cancel.set()
     thread.join(LIMIT_S)
 
-    assert time.monotonic() - cancelled_s < 1
+    assert time.monotonic() - cancelled_s < 5
     assert errors[0].code is Code.CANCELLED
     assert index.wait_idle(10), "pip still reads from the index"
     assert eventually(lambda: not [path for path in (tmp_path / "models" / "staging").iterdir() if path.is_dir()], 10)

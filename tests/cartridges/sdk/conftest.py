@@ -12,7 +12,7 @@ import pytest
 
 from cartdeck_protocol import wire
 
-LIMIT_S = 10.0
+LIMIT_S = 30.0
 
 
 class Driver:

@@ -15,7 +15,7 @@ async def _from_a_callback(coroutine) -> "asyncio.Task[None]":
     loop = asyncio.get_running_loop()
     started: asyncio.Future[asyncio.Task[None]] = loop.create_future()
     loop.call_soon(lambda: started.set_result(start_at_once(loop, coroutine)))
-    return await asyncio.wait_for(started, 2)
+    return await asyncio.wait_for(started, 20)
 
 
 async def _steps(said: list[str], wait: asyncio.Event | None) -> None:
@@ -25,7 +25,7 @@ async def _steps(said: list[str], wait: asyncio.Event | None) -> None:
     assert task is not None
     said.append(task.get_name())
     if wait is not None:
-        async with asyncio.timeout(2):  # which needs a task
+        async with asyncio.timeout(20):  # which needs a task
             await wait.wait()
         said.append(_NAME.get())
 
@@ -48,7 +48,7 @@ def test_what_waits_goes_on_as_any_task():
         task = await _from_a_callback(_steps(said, go))
         assert not task.done()
         go.set()
-        await asyncio.wait_for(task, 2)
+        await asyncio.wait_for(task, 20)
         assert said == ["outside", "call", "inside"]
 
     asyncio.run(run())
