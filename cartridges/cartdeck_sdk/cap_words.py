@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, check_value, decode_value, encode_value
+from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, decode_value, encode_value
+from cartdeck_protocol.caps.item_text import item_of_text, items_of_text
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_protocol.wire import encode_item
 
@@ -73,7 +74,9 @@ def read_words(definition: CapDefinition, words: list[str]) -> Asked:
 
 def _value(argument: ArgumentDefinition, texts: list[str]) -> Value:
     if argument.is_sequence:
-        return b"".join(encode_item(check_value(argument, _item(argument, text))) for text in texts)
+        if len(texts) == 1 and not texts[0].startswith("@"):
+            return b"".join(encode_item(item) for item in items_of_text(argument, texts[0]))
+        return b"".join(encode_item(_item(argument, text)) for text in texts)
     if len(texts) > 1:
         raise failure(Code.BAD_ARGUMENT, f"{argument.name} was given {len(texts)} times", argument=argument.name)
     [text] = texts
@@ -92,7 +95,7 @@ def _item(argument: ArgumentDefinition, text: str) -> object:
     if text.startswith("@") and not text.startswith("@@"):
         with _open(argument, text[1:]) as file:
             return decode_value(argument, file.read())
-    return decode_value(argument, encode_value(argument, text.removeprefix("@")))
+    return item_of_text(argument, text.removeprefix("@"))
 
 
 def _open(argument: ArgumentDefinition, name: str) -> BinaryIO:

@@ -1,16 +1,18 @@
 """Owns how an argument is spelt on the command line: NAME=VALUE, NAME=@FILE, NAME=@- for standard input.
 
-It does not know which arguments a cap has, nor their types: the engine checks both.
+It does not know which arguments a cap has: the engine checks them, and their values.
 """
 
 import io
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 import anyio.to_thread
 
+from cartdeck_protocol.caps import CapDefinition
+from cartdeck_protocol.caps.item_text import item_of_text, items_of_text
 from cartdeck_protocol.errors import Code, failure
 
 READ_BYTES: Final = 64 * 1024
@@ -31,6 +33,21 @@ def parse_arguments(pairs: Sequence[str]) -> dict[str, Any]:
             )
         found.setdefault(name.strip(), []).append(parse_value(text, name=name.strip()))
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def read_items(definition: CapDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The same arguments, with the texts that were given for a sequence read as its items: by their type, and a single
+    JSON list as all of them. What the cap does not have is left to the engine. BAD_ARGUMENT for a wrong item."""
+    read = dict(arguments)
+    for one in definition.arguments.values():
+        for name in (one.name, str(one.media)):
+            value = read.get(name) if one.is_sequence else None
+            if isinstance(value, str):
+                read[name] = items_of_text(one, value)
+            elif isinstance(value, list):
+                items = cast("list[Any]", value)
+                read[name] = [item_of_text(one, item) if isinstance(item, str) else item for item in items]
+    return read
 
 
 def parse_value(text: str, *, name: str) -> str | Path | AsyncGenerator[bytes]:

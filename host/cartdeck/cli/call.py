@@ -18,7 +18,8 @@ def call(
             "--arg",
             "-a",
             metavar="NAME=VALUE|NAME=@FILE",
-            help="An argument; @- reads standard input, @@ stands for one @. Several of one name make a sequence.",
+            help="An argument; @- reads standard input, @@ stands for one @. Several of one name, or a JSON list, make "
+            "a sequence.",
         ),
     ] = None,
     timeout: Timeout = None,
@@ -34,7 +35,15 @@ def call(
     run_call(
         cap,
         parse_arguments(arg or []),
-        CallOptions(timeout_s=timeout, as_json=as_json, out=out, force=force, is_quiet=quiet, is_verbose=verbose),
+        CallOptions(
+            timeout_s=timeout,
+            as_json=as_json,
+            out=out,
+            force=force,
+            is_quiet=quiet,
+            is_verbose=verbose,
+            spells_items=True,
+        ),
     )
 
 

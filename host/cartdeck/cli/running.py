@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
+from cartdeck.cli.arguments import read_items
 from cartdeck.cli.bar import open_display
 from cartdeck.cli.cap_names import cap_named
 from cartdeck.cli.display import Display
@@ -41,6 +42,8 @@ class CallOptions:
     force: bool = False
     is_quiet: bool = False
     is_verbose: bool = False
+    spells_items: bool = False
+    """The items of sequences are texts of the command line, still to be read by their type."""
 
 
 def taken_from(given: dict[str, Any]) -> CallOptions:
@@ -82,6 +85,8 @@ async def make_call(
     is_streamed = not (options.as_json and isinstance(output, StandardOutput))
     keep_bytes = KEEP_BYTES if options.as_json else 0
     cap = cap_named(cap, [one for status in engine.cartridges() for one in status.cartridge.manifest.caps])
+    if options.spells_items:
+        arguments = read_items(engine.router.route_text(cap, arguments).definition, arguments)
     call = engine.call(cap, arguments, timeout_s=options.timeout_s, keep_bytes=keep_bytes)
     display.begin(cap, call)
     async with call:

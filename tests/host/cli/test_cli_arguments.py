@@ -7,7 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from cartdeck.cli.arguments import parse_arguments, read_text
+from cartdeck.cli.arguments import parse_arguments, read_items, read_text
+from cartdeck_protocol.caps import load_shared_definition
 from cartdeck_protocol.errors import CartdeckError, Code
 
 
@@ -17,6 +18,15 @@ def test_a_value_may_hold_equals_signs_and_nothing_is_trimmed_from_it() -> None:
 
 def test_a_name_given_again_makes_a_sequence() -> None:
     assert parse_arguments(["text=one", "text=two"]) == {"text": ["one", "two"]}
+
+
+def test_a_sequence_is_read_by_the_type_of_its_items_and_all_else_is_left(tmp_path: Path) -> None:
+    definition = load_shared_definition("embed-text")
+    given = {"texts": '["a", "b"]', "model": "[m]", "normalize": "true"}
+    assert read_items(definition, given) == {**given, "texts": ["a", "b"]}
+    assert read_items(definition, {"media:enc=utf-8;text": "one"}) == {"media:enc=utf-8;text": ["one"]}
+    several = {"texts": ['["a"]', tmp_path], "nonsense": "[]"}
+    assert read_items(definition, several) == several
 
 
 def test_an_at_sign_names_a_file_and_two_stand_for_one(tmp_path: Path) -> None:
