@@ -14,6 +14,7 @@ from cartdeck.cli.options import CALLING
 from cartdeck_protocol.errors import Code, failure
 
 AnswersAsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print each answer as one JSON record.")]
+CAP = "cap:chat"
 EXAMPLE = """Talk with a language model.
 
 Each line is a message; answers come as they are made. Ctrl-C stops an answer and keeps the dialogue, Ctrl-D ends it.
@@ -24,7 +25,7 @@ Example: cartdeck chat --system "You are a helpful assistant." """
 
 
 @opt.takes(
-    {"model": opt.Model}, opt.DIALOGUE, opt.SAMPLING, opt.LOADING, opt.SHARED_OUT,
+    opt.MODEL, opt.DIALOGUE, opt.SAMPLING, opt.LOADING, opt.SHARED_OUT,
     {**CALLING, "as_json": AnswersAsJson},
 )  # fmt: skip
 def chat(
@@ -38,15 +39,19 @@ def chat(
 ) -> None:
     from cartdeck.cli.conversing import Conversation
     from cartdeck.cli.dialogue import Dialogue
+    from cartdeck.cli.named_model import resolved
     from cartdeck.cli.running import taken_from
 
-    options = taken_from(given)
-    arguments = opt.given(**given)
-    _check_model(given["model"])
-    dialogue = Dialogue(system=system)
+    options, catalog = taken_from(given), given.pop("catalog")
+    cap, arguments = resolved(
+        CAP, opt.given(**given), catalog, is_quiet=options.is_quiet, is_verbose=options.is_verbose
+    )
+    _check_model(arguments.get("model"))
+    default = arguments.pop("system", None)  # of a catalog: the dialogue has it, and /system another
+    dialogue = Dialogue(system=system or default)
     for path in image or []:
         dialogue.show(path)
-    Conversation(dialogue, arguments, options, first=message).run()
+    Conversation(dialogue, arguments, options, first=message, cap=cap).run()
 
 
 def _check_model(spec: str | None) -> None:
@@ -58,7 +63,7 @@ def _check_model(spec: str | None) -> None:
         return
     path = os.path.expanduser(spec)  # noqa: PTH111 - Path's own raises for the home of nobody
     if not path.startswith("~") and not os.path.lexists(path):
-        takes = "a local path, hf:…, package:… or pypi:…; the names of a catalog are a server's"
+        takes = "a name of the catalog, a local path, hf:…, package:… or pypi:…"
         message = f"There is no model {path}; --model takes {takes}."
         raise failure(Code.FILE_NOT_FOUND, message, argument="model")
 

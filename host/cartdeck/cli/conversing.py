@@ -26,7 +26,6 @@ from cartdeck.events import Data
 from cartdeck.plain import result_record
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
-CAP: Final = "cap:chat"
 PROMPT: Final = "> "
 GREETING: Final = "Ctrl-C stops an answer, Ctrl-D ends. /help lists what else there is.\n"
 TWICE: Final = "Ctrl-D ends the dialogue, and so does another Ctrl-C.\n"
@@ -36,12 +35,19 @@ class Conversation:
     """A dialogue between standard input and a model. Where both ends are a terminal it is led by prompts."""
 
     def __init__(
-        self, dialogue: Dialogue, arguments: Mapping[str, Any], options: CallOptions, *, first: str | None = None
+        self,
+        dialogue: Dialogue,
+        arguments: Mapping[str, Any],
+        options: CallOptions,
+        *,
+        first: str | None = None,
+        cap: str = "cap:chat",
     ) -> None:
         self._dialogue = dialogue
         self._arguments = arguments
         self._options = options
         self._first = first
+        self._cap = cap
         self._is_led = sys.stdin.isatty() and not options.is_quiet
         self._answering: anyio.CancelScope | None = None
         self._warned = False
@@ -137,8 +143,8 @@ class Conversation:
     async def _call(self, engine: Engine, display: Display, heard: "Heard") -> None:
         options, output = self._options, StandardOutput()
         arguments = {**self._arguments, "messages": self._dialogue.messages()}
-        call = engine.call(CAP, arguments, timeout_s=options.timeout_s, keep_bytes=KEEP_BYTES)
-        display.begin(CAP, call)
+        call = engine.call(self._cap, arguments, timeout_s=options.timeout_s, keep_bytes=KEEP_BYTES)
+        display.begin(self._cap, call)
         writer = EventWriter(None if options.as_json else output, display, is_sequence=False)
         async with call:
             async for event in call:
@@ -146,7 +152,7 @@ class Conversation:
                 await writer.take(event)
             await writer.finish()
         if options.as_json:
-            await in_thread(output.write, json_line(result_record(CAP, call.result)).encode())
+            await in_thread(output.write, json_line(result_record(self._cap, call.result)).encode())
         elif not output.is_terminal:
             await in_thread(output.write, b"\n")
 

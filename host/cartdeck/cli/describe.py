@@ -26,7 +26,7 @@ line of its own, after the file's name; with --json it is one record a line. One
 Example: cartdeck describe photo.jpg --model ./model.gguf --projector ./mmproj-model.gguf --prompt "What is this?\""""
 
 
-@opt.takes({"model": opt.Model, "system": opt.System}, opt.DIALOGUE, opt.SAMPLING, opt.LOADING, CALLING, WRITING)
+@opt.takes(opt.MODEL, {"system": opt.System}, opt.DIALOGUE, opt.SAMPLING, opt.LOADING, CALLING, WRITING)
 def describe(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Image files.")],
     prompt: Annotated[
@@ -34,21 +34,23 @@ def describe(
     ] = None,
     **given: Any,
 ) -> None:
+    from cartdeck.cli.named_model import resolved
     from cartdeck.cli.running import run_call, taken_from
 
-    options = taken_from(given)
+    options, catalog = taken_from(given), given.pop("catalog")
     arguments = opt.given(prompt=prompt, **given)
     paths = [_image(path) for path in images]
+    cap, arguments = resolved(CAP, arguments, catalog, is_quiet=options.is_quiet, is_verbose=options.is_verbose)
     if len(paths) == 1:
-        run_call(CAP, {**arguments, "image": paths[0]}, options)
+        run_call(cap, {**arguments, "image": paths[0]}, options)
     elif options.out is not None:
         message = "--out takes the description of one image; for several, send standard output to a file."
         raise failure(Code.BAD_ARGUMENT, message, argument="--out")
     else:
-        _describe_each(paths, arguments, options)
+        _describe_each(paths, cap, arguments, options=options)
 
 
-def _describe_each(paths: list[Path], arguments: dict[str, object], options: "CallOptions") -> None:
+def _describe_each(paths: list[Path], cap: str, arguments: dict[str, object], *, options: "CallOptions") -> None:
     """One after another. One that is no image is told in its place, and the command ends with its code when the others
     are described; any other error ends it."""
     from cartdeck.cli.asking import Ask, ask_about, run_asking
@@ -63,7 +65,7 @@ def _describe_each(paths: list[Path], arguments: dict[str, object], options: "Ca
     async def work(ask: Ask) -> None:
         for path in paths:
             try:
-                result = await ask_about(ask, CAP, arguments, name="image", path=path)
+                result = await ask_about(ask, cap, arguments, name="image", path=path)
             except CartdeckError as error:
                 if error.code is not Code.BAD_IMAGE:
                     raise
@@ -74,7 +76,7 @@ def _describe_each(paths: list[Path], arguments: dict[str, object], options: "Ca
                     sys.stderr.write(error_text(error))
                 continue
             if options.as_json:
-                print_text(json_line({"image": str(path), **result_record(CAP, result)}))
+                print_text(json_line({"image": str(path), **result_record(cap, result)}))
             else:
                 print_text(f"{harmless(str(path))}: {harmless(result.text.strip())}\n")
 

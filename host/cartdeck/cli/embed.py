@@ -27,6 +27,7 @@ def embed(
         Path | None, typer.Option("--file", metavar="LINES", help="Take the texts from this file, one in each line.")
     ] = None,
     model: opt.Model = None,
+    catalog: opt.CatalogFile = None,
     pooling: Annotated[
         str | None, typer.Option("--pooling", metavar="WAY", help="mean, cls or last; else what the model says.")
     ] = None,
@@ -34,8 +35,9 @@ def embed(
         str | None, typer.Option("--truncate", metavar="SIDE", help="Cut texts that are too long: start or end.")
     ] = None,
     normalize: Annotated[
-        bool, typer.Option("--normalize/--as-it-is", help="Scale each vector to length 1, or leave it as it comes.")
-    ] = True,
+        bool | None,
+        typer.Option("--normalize/--as-it-is", help="Scale each vector to length 1, the default, or leave it so."),
+    ] = None,
     threads: opt.Threads = None,
     gpu_layers: opt.GpuLayers = None,
     timeout: Timeout = None,
@@ -56,6 +58,7 @@ def embed(
     """
     from cartdeck.cli.asking import Ask, run_asking
     from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.cli.named_model import resolved
     from cartdeck.cli.output import StandardOutput
     from cartdeck.cli.render import json_line
     from cartdeck.cli.vector_file import check_free, write_vectors
@@ -64,12 +67,14 @@ def embed(
     if out is not None:
         check_free(out, is_forced=force)  # now, not behind an hour of vectors
     wanted = _texts(texts, file)
-    arguments = opt.given(model=model, pooling=pooling, truncate=truncate, threads=threads, gpu_layers=gpu_layers)
-    arguments |= {"texts": wanted, "normalize": normalize}
+    arguments = opt.given(
+        model=model, pooling=pooling, truncate=truncate, normalize=normalize, threads=threads, gpu_layers=gpu_layers
+    )
+    cap, arguments = resolved(CAP, arguments | {"texts": wanted}, catalog, is_quiet=quiet, is_verbose=verbose)
 
     async def work(ask: Ask) -> None:
         try:
-            result = await ask(CAP, arguments)
+            result = await ask(cap, arguments)
         except CartdeckError as error:
             if model is None and error.code is Code.BAD_MODEL_FILE:
                 raise _default_unread() from None

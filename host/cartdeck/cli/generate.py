@@ -22,7 +22,7 @@ Example: cartdeck generate "The capital of France is" --max-tokens 16 --temperat
 CAP = "cap:generate-text"
 
 
-@opt.takes({"model": opt.Model}, opt.SAMPLING, opt.SEVERAL, opt.LOADING, opt.SHARED_OUT, CALLING, WRITING)
+@opt.takes(opt.MODEL, opt.SAMPLING, opt.SEVERAL, opt.LOADING, opt.SHARED_OUT, CALLING, WRITING)
 def generate(
     prompt: Annotated[
         str,
@@ -33,12 +33,13 @@ def generate(
     **given: Any,
 ) -> None:
     from cartdeck.cli.arguments import read_text
+    from cartdeck.cli.named_model import resolved
     from cartdeck.cli.running import run_call, taken_from
 
-    options = taken_from(given)
+    options, catalog = taken_from(given), given.pop("catalog")
     arguments = opt.given(**given)
     arguments["prompt"] = read_text(prompt, name="prompt")
-    run_call(CAP, arguments, options)
+    run_call(*resolved(CAP, arguments, catalog, is_quiet=options.is_quiet, is_verbose=options.is_verbose), options)
 
 
 generate.__doc__ = EXAMPLE

@@ -15,7 +15,11 @@ import typer
 from cartdeck_protocol.errors import Code, failure
 
 Model: TypeAlias = Annotated[
-    str | None, typer.Option("--model", metavar="SPEC", help="Which model: a path, hf:, package: or pypi:.")
+    str | None,
+    typer.Option("--model", metavar="SPEC", help="Which model: a path, hf:, package:, pypi:, or a catalog's name."),
+]
+CatalogFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--catalog", metavar="FILE", help="Where --model is a name; else this user's catalog.")
 ]
 MaxTokens: TypeAlias = Annotated[
     str | None, typer.Option("--max-tokens", metavar="INTEGER", help="Stop after so many tokens.")
@@ -117,6 +121,8 @@ ChatTemplate: TypeAlias = Annotated[
 ]
 
 
+MODEL: Final[Mapping[str, Any]] = {"model": Model, "catalog": CatalogFile}
+"""Which model."""
 SAMPLING: Final[Mapping[str, Any]] = {
     "max_tokens": MaxTokens,
     "temperature": Temperature,

@@ -38,6 +38,7 @@ class Format(StrEnum):
 def transcribe(
     audio: Annotated[list[Path], typer.Argument(metavar="AUDIO", help="Audio files: wav, flac, ogg, mp3, aiff, m4a.")],
     model: opt.Model = None,
+    catalog: opt.CatalogFile = None,
     language: Annotated[
         str | None, typer.Option("--language", metavar="CODE", help="What is spoken (en, de); else it is found.")
     ] = None,
@@ -59,23 +60,25 @@ def transcribe(
     from cartdeck.cli.bar import open_display
     from cartdeck.cli.display import harmless
     from cartdeck.cli.listing import print_text
+    from cartdeck.cli.named_model import resolved
     from cartdeck.cli.transcript_sheet import TranscriptSheet
 
     paths = [_recording(path) for path in audio]
     arguments = opt.given(model=model, language=language, beams=beams, threads=threads, gpu_layers=gpu_layers)
     arguments |= {"task": "translate"} if translate else {}
+    cap, arguments = resolved(CAP, arguments, catalog, is_quiet=quiet, is_verbose=verbose)
     display = open_display(is_quiet=quiet, is_verbose=verbose)
     block = _block(form, with_times=timestamps)
 
     async def work(ask: Ask) -> None:
         for path in paths:
             if as_json or form is Format.JSON:
-                print_text(_record(path, await ask_about(ask, CAP, arguments, name="audio", path=path)))
+                print_text(_record(path, await ask_about(ask, cap, arguments, name="audio", path=path)))
                 continue
             lead = f"{harmless(str(path))}: " if len(paths) > 1 and block is None else ""
             header = subtitles.VTT_HEADER if form is Format.VTT else ""
             sheet = TranscriptSheet(block, lead=lead + header, display=display)
-            await ask_about(ask, CAP, arguments, name="audio", path=path, on_data=sheet.take)
+            await ask_about(ask, cap, arguments, name="audio", path=path, on_data=sheet.take)
             sheet.finish()
 
     run_asking(work, timeout_s=timeout, display=display)

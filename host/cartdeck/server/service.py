@@ -53,7 +53,7 @@ class Service:
         self.metrics = Metrics(engine)
         self.states = ModelStates()
         self.journal = Journal()
-        self.origins = Origins(engine)
+        self.origins = Origins(engine.is_loaded)
         self.servers = Servers()
         self.tails = LogTails()
         self.open_requests = 0

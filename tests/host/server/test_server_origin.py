@@ -3,7 +3,9 @@
 import hashlib
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import pytest
 pytest.importorskip("huggingface_hub", reason="needs the extra models")
 
 FAKE_HUB = Path(__file__).parents[2] / "data" / "hub" / "fake_hub.py"
+CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
 DATA = b"weights " * 20_000
 
 
@@ -127,3 +130,30 @@ def test_projectors_adapters_and_guards_are_pinned_as_models_are(
         status, answer = ask(server, "pirate")
         assert (status, answer["error"]["code"]) == (502, "HASH_MISMATCH"), answer
         assert "The adapter pirate of the model seeing is not what it was" in answer["error"]["message"]
+
+
+def test_a_command_that_is_given_a_name_pins_and_compares_too(
+    hub: Any, actor_environment: dict[str, str], tmp_path: Path
+) -> None:
+    hub.add({"m.gguf": DATA})
+    first = hub.repositories["owner/name"].branches["main"]
+    path = tmp_path / "catalog.toml"
+    path.write_text('[models.small]\nsource = "hf:owner/name:m.gguf"\nmax_tokens = 2\n')
+    environment = {**os.environ, **actor_environment, **environment_of(hub, tmp_path)}
+
+    def run() -> tuple[int, Any]:
+        command = [CARTDECK, "generate", "x", "--model", "small", "--catalog", str(path), "--json", "--quiet"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    for _ in range(2):
+        code, record = run()
+        assert code == 0, record
+        assert record["text"] == "t0 t1 "
+        assert record["provenance"]["model"]["spec"] == f"hf:owner/name@{first}:m.gguf"
+    assert entry(path)["origin"]["revision"] == first
+
+    shutil.rmtree(tmp_path / "models")
+    hub.repositories["owner/name"].commits[first]["m.gguf"] = sys.modules["fake_hub"].File(b"W" + DATA[1:])
+    code, record = run()
+    assert (code != 0, record["error"]["code"]) == (True, "HASH_MISMATCH")

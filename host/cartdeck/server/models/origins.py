@@ -6,12 +6,11 @@ It does not know how a request waits for it.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cartdeck.catalog.file_mark import FileMarks
 from cartdeck.catalog.origin import Found, check_same, found_of
-from cartdeck.engine import Engine
 from cartdeck.server.models.pin import Pin, pinned_spec
 from cartdeck_protocol.errors import CartdeckError
 
@@ -21,8 +20,9 @@ _LOGGER: Final = logging.getLogger("cartdeck.server")
 class Origins:
     """The looks of one server."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, is_loaded: Callable[[str, Mapping[str, Any]], bool]) -> None:
+        """`is_loaded` tells whether a call of a cap with these arguments has a process already."""
+        self._is_loaded = is_loaded
         self._marks = FileMarks()
         self._unpinned: set[str] = set()
         """Sources that gave nothing to write down, or whose catalog cannot be written."""
@@ -32,7 +32,7 @@ class Origins:
         if pin.origin is None:
             return pin.source not in self._unpinned
         try:
-            return not self._engine.is_loaded(cap, arguments)
+            return not self._is_loaded(cap, arguments)
         except CartdeckError:  # the call itself will say so
             return False
 
