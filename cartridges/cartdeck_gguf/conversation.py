@@ -175,4 +175,6 @@ def _place_images(
                 question.images.append(part)
             parts.append(part)
         parts.append(tokenizer.encode(segment, adds_special=False))
+    if others and not others[-1]:  # nothing is drawn from an image: a token has to end the prompt
+        parts.append(tokenizer.encode("\n", adds_special=False))
     return Prompt.of(parts)
