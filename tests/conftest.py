@@ -156,9 +156,10 @@ def small_gguf() -> Callable[..., bytes]:
     It has a chat template, and answers nonsense."""
     writer = load_file("gguf_writer", TESTS / "cartridges" / "gguf" / "conftest.py")
 
-    def make(*, seed: int = 0, fill: float | None = None, **changes: Any) -> bytes:
-        metadata = writer.tiny_metadata(**{"tokenizer.chat_template": TEMPLATE, **changes})
-        return writer.gguf_bytes(metadata, writer.tiny_tensors(seed, fill))
+    def make(*, seed: int = 0, fill: float | None = None, width: int = 32, **changes: Any) -> bytes:
+        lengths = {f"llama.attention.{one}_length": 16 for one in ("key", "value")} | {"llama.embedding_length": width}
+        metadata = writer.tiny_metadata(**{"tokenizer.chat_template": TEMPLATE, **lengths, **changes})
+        return writer.gguf_bytes(metadata, writer.tiny_tensors(seed, fill, width=width))
 
     return make
 

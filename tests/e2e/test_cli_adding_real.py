@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 LIMIT_S = 300.0
+PROJECTOR = Path(__file__).parents[1] / "data" / "gguf" / "shapes-mmproj-576.gguf"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -39,21 +40,23 @@ def test_a_language_model_an_embedder_and_one_of_speech_are_added_side_by_side(
     monkeypatch.setenv("HF_TOKEN_PATH", os.devnull)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     catalog = tmp_path / "catalog.toml"
-    hub.add({real_model.name: real_model.read_bytes()}, name="owner/language")
+    hub.add({real_model.name: real_model.read_bytes(), PROJECTOR.name: PROJECTOR.read_bytes()}, name="owner/language")
     hub.add(files_of(minilm), name="owner/vectors")
     hub.add(files_of(whisper_tiny), name="owner/speech")
     results = asyncio.run(add_all(catalog, hub.url, tmp_path / "models"))
     language, vectors, speech = (next(step for step in one["steps"] if step["step"] == "smoke-test") for one in results)
     assert "Hello" in language["answer"]
     assert language["tokens_per_s"] > 0
+    assert "red" in language["of_a_picture"]
     assert vectors["dimensions"] == 384
     assert speech["transcript"]
     entries = load_catalog(catalog).entries
     assert {name: (entry.backend, list(entry.capabilities)) for name, entry in entries.items()} == {
-        "language": ("gguf", ["chat", "completion"]),
+        "language": ("gguf", ["chat", "completion", "vision"]),
         "vectors": ("torch", ["embeddings"]),
         "speech": ("torch", ["speech"]),
     }
+    assert (entries["language"].projector or "").endswith(f":{PROJECTOR.name}")
     assert all(entry.origin is not None and entry.origin.files for entry in entries.values())
 
 

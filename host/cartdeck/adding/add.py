@@ -9,18 +9,18 @@ from typing import Any
 
 import anyio.to_thread
 
-from cartdeck.adding.draft import entry_table, pinned
+from cartdeck.adding.draft import blind_table, entry_table, pinned
 from cartdeck.adding.job import Job
 from cartdeck.adding.obtaining import download, read_header
 from cartdeck.adding.placing import check_name, place
 from cartdeck.adding.repository import MAIN, Repository, parse_repository
 from cartdeck.adding.step import Step
-from cartdeck.adding.survey import plan, survey
+from cartdeck.adding.survey import blind, plan, survey
 from cartdeck.adding.trial import Trial, trial_of
 from cartdeck.catalog.catalog import Named
 from cartdeck.catalog.entry import NAME
 from cartdeck.engine import Engine
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,8 @@ class AddRequest:
     file: str | None = None
     revision: str | None = None
     backend: str | None = None
+    takes_projector: bool = True
+    """Whether a projector for images that lies in the repository is taken with a model in a GGUF file."""
     is_dry: bool = False
 
 
@@ -54,6 +56,8 @@ def add_job(engine: Engine, catalog: Path, request: AddRequest) -> Job:
 
     async def work(job: Job) -> dict[str, Any]:
         found = await survey(job, repository)
+        if not request.takes_projector:
+            found = blind(found)
         chosen = await plan(job, found, backend=request.backend, is_named=repository.file is not None)
         taken = chosen.plan.taken
         source = pinned(repository, taken, found.commit).spec
@@ -62,8 +66,7 @@ def add_job(engine: Engine, catalog: Path, request: AddRequest) -> Job:
         fetched = await download(job, repository, taken, commit=found.commit)
         read = await read_header(job, repository, chosen, commit=found.commit)
         table = entry_table(repository, taken, fetched, info=read.info, capabilities=read.capabilities)
-        trial = await _draft(job, catalog, name, table)
-        await try_out(job, trial)
+        table = await _tried(job, catalog, name, table)
         revision = repository.revision or MAIN
         follows = None if revision == MAIN or repository.is_pinned else revision
         async with job.step(Step.CATALOG):
@@ -75,13 +78,32 @@ def add_job(engine: Engine, catalog: Path, request: AddRequest) -> Job:
     return Job(engine, work, subject="repository")
 
 
-async def _draft(job: Job, catalog: Path, name: str, table: dict[str, Any]) -> Trial:
+async def _tried(job: Job, catalog: Path, name: str, table: dict[str, Any]) -> dict[str, Any]:
+    """The steps `entry`, `start` and `smoke-test`; the table of what answered. A projector that the engine finds not
+    to belong to the model is left out, and told. Raises the calls' errors."""
+    try:
+        await try_out(job, await _draft(job, catalog, name, table))
+    except CartdeckError as error:
+        if "projector" not in table or not is_about_eyes(error):
+            raise
+        table = blind_table(table)
+        await try_out(job, await _draft(job, catalog, name, table, more=f"; without eyes: {error.message}"))
+    return table
+
+
+async def _draft(job: Job, catalog: Path, name: str, table: dict[str, Any], *, more: str = "") -> Trial:
     """The step `entry`: the catalog would be sound with it. Nothing is written yet."""
     async with job.step(Step.ENTRY):
         drafted = await anyio.to_thread.run_sync(lambda: place(catalog, name, table, is_dry=True))
         trial = trial_of(Named(name, drafted.entries[name]))
-        job.say(f"{name}, from {table['source']}", name=name, entry=table)
+        eyes = f" with {table['projector']}" if "projector" in table else ""
+        job.say(f"{name}, from {table['source']}{eyes}{more}", name=name, entry=table)
     return trial
+
+
+def is_about_eyes(error: CartdeckError) -> bool:
+    """Whether it is a model's projector that its engine refuses."""
+    return error.code is Code.PROJECTOR_MISMATCH or error.argument == "projector"
 
 
 async def try_out(job: Job, trial: Trial) -> None:

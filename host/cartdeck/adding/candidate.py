@@ -4,8 +4,10 @@ It does not know which one is taken, nor how any of it was asked.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
+
+from cartdeck.size import size_text
 
 Format = Literal["gguf", "safetensors"]
 BACKENDS: Final[Mapping[Format, str]] = {"gguf": "gguf", "safetensors": "torch"}
@@ -31,6 +33,8 @@ class Candidate:
     fits_disk: bool
     sentence: str
     projector: str | None = None
+    """The GGUF file that gives it eyes, where the repository has one that is to be taken."""
+    projector_bytes: int = 0
 
     @property
     def backend(self) -> str:
@@ -49,18 +53,23 @@ class Answer:
 
 def candidates_of(record: Mapping[str, Any]) -> list[Candidate]:
     """The candidates in a record of fit-model that hold weights; the smallest first."""
-    found = (_candidate(one) for one in record["candidates"])
+    found = (_candidate(one, record.get("memory_free_bytes")) for one in record["candidates"])
     return [one for one in found if one is not None]
 
 
-def _candidate(one: Mapping[str, Any]) -> Candidate | None:
+def without_eyes(one: Candidate, why: str) -> Candidate:
+    """The candidate without its projector; its sentence says why."""
+    return replace(one, projector=None, projector_bytes=0, sentence=f"{one.sentence} {why}")
+
+
+def _candidate(one: Mapping[str, Any], free_bytes: int | None) -> Candidate | None:
     files = tuple(str(file) for file in one["files"])
     weights = [file for file in files if file.lower().endswith(_WEIGHTS)]
     is_gguf = str(one["path"]).lower().endswith(".gguf")
     if not is_gguf and not weights:
         return None
-    projector: Any = one["projector"]
-    return Candidate(
+    projector: Any = one["projector"] or {}
+    found = Candidate(
         path=str(one["path"]) if is_gguf else weights[0],
         format="gguf" if is_gguf else "safetensors",
         files=files,
@@ -72,5 +81,12 @@ def _candidate(one: Mapping[str, Any]) -> Candidate | None:
         fits=one["fits"],
         fits_disk=bool(one["fits_disk"]),
         sentence=str(one["sentence"]),
-        projector=None if projector is None else str(projector["path"]),
+        projector=projector.get("path") if is_gguf else None,
+        projector_bytes=int(projector.get("size_bytes") or 0) if is_gguf else 0,
     )
+    if found.projector is None or free_bytes is None or found.fits is False:
+        return found
+    if found.memory_bytes + found.projector_bytes > free_bytes:
+        size = size_text(found.projector_bytes)
+        return without_eyes(found, f"Its projector for images, {found.projector} ({size}), has no room beside it.")
+    return found

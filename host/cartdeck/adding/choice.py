@@ -38,6 +38,7 @@ class Verdict:
             "size_bytes": one.size_bytes,
             "memory_bytes": one.memory_bytes,
             "fits": one.fits,
+            "projector": one.projector,
             "is_taken": self.is_taken,
             "why": self.why,
         }
@@ -139,7 +140,8 @@ def _none_usable(candidates: Sequence[Candidate], refusals: Mapping[str, tuple[s
 
 def _why_taken(one: Candidate) -> str:
     kind = f"{one.quantization} " if one.quantization else ""
-    eyes = f" Its projector for images, {one.projector}, is not taken." if one.projector is not None else ""
+    size = size_text(one.projector_bytes)
+    eyes = f" With its projector for images, {one.projector} ({size})." if one.projector is not None else ""
     return f"{kind}in a {one.format} file for the backend {one.backend}. {one.sentence}{eyes}"
 
 

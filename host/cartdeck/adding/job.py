@@ -6,15 +6,13 @@ that it may be opened in one task and closed in another, and errors arrive bare.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
-
-import anyio
+from typing import Any
 
 from cartdeck.adding.step import JobEnded, JobEvent, Step, StepBegan, StepEnded, StepProgress
 from cartdeck.engine import Engine
+from cartdeck.event_source import EventSource, wait_for_end
 from cartdeck.events import Progress, Result
 from cartdeck_protocol.errors import CartdeckError, Code, failure, from_wire
 
@@ -23,7 +21,7 @@ KEEP_BYTES = 64 * 1024 * 1024
 Work = Callable[["Job"], Awaitable[dict[str, Any]]]
 
 
-class Job:
+class Job(EventSource[JobEvent]):
     """A job. Use it as an async context manager and iterate over it, or `collect()`.
 
     Leaving the context before the end cancels it and waits until nothing of it runs. `result` is there after the end.
@@ -52,20 +50,6 @@ class Job:
         """The steps that ended: `step`, `seconds`, `text`, and what else there is to say."""
 
     # -- for the caller
-
-    async def __aenter__(self) -> Self:
-        self.begin()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def __aiter__(self) -> AsyncIterator[JobEvent]:
-        while batch := await self.next_events():
-            for event in batch:
-                yield event
 
     def begin(self) -> None:
         """Start it. Raises ABORTED on an engine that is not open."""
@@ -116,15 +100,7 @@ class Job:
         if task is None:
             return
         self.cancel("its caller left")
-        cancelled: asyncio.CancelledError | None = None
-        with anyio.CancelScope(shield=True):
-            while not task.done():
-                try:
-                    await asyncio.wait([task])
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        if cancelled is not None:
-            raise cancelled
+        await wait_for_end(task)
 
     # -- for the work
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from cartdeck.adding.candidate import Answer, Candidate
-from cartdeck.adding.draft import bytes_of, capabilities_of, pinned
+from cartdeck.adding.draft import Fetched, capabilities_of, eyes_of, pinned
 from cartdeck.adding.job import Job
 from cartdeck.adding.repository import Repository
 from cartdeck.adding.step import Step
@@ -32,26 +32,41 @@ class Read:
     capabilities: list[str]
 
 
-async def download(job: Job, repository: Repository, candidate: Candidate, *, commit: str) -> Found:
-    """The step `download`: the candidate at that commit, every file checked by its hash. Goes on where an earlier
-    transfer broke off. Raises what download-model raises."""
+async def download(job: Job, repository: Repository, candidate: Candidate, *, commit: str) -> Fetched:
+    """The step `download`: the candidate at that commit with its projector, every file checked by its hash. Goes on
+    where an earlier transfer broke off. Raises what download-model raises."""
     async with job.step(Step.DOWNLOAD):
-        result = await job.ask(DOWNLOAD, {"model": pinned(repository, candidate, commit).spec})
-        details: Any = json.loads(result.output("details"))
-        found = await anyio.to_thread.run_sync(lambda: found_of(details, FileMarks()))
-        if found is None:
-            raise failure(Code.UNSUPPORTED, f"{repository.name} came from {details['source']}, and not from a hub")
+        whole = candidate.size_bytes + candidate.projector_bytes
+        share = candidate.size_bytes / whole if whole else 1.0
+        found, details = await _fetch(job, pinned(repository, candidate, commit), part=(0.0, share))
+        eyes: Found | None = None
         resumed_bytes = int(details.get("resumed_bytes") or 0)
-        count = f"{len(found.files)} file" + ("" if len(found.files) == 1 else "s")
+        if candidate.projector is not None:
+            eyes, more = await _fetch(job, eyes_of(repository, candidate.projector, commit), part=(share, 1.0))
+            resumed_bytes += int(more.get("resumed_bytes") or 0)
+        fetched = Fetched(found, eyes)
+        number = len(found.files) + (0 if eyes is None else len(eyes.files))
+        count = f"{number} file" + ("" if number == 1 else "s")
         resumed = f", {size_text(resumed_bytes)} of it from before" if resumed_bytes else ""
         job.say(
-            f"{count}, {size_text(bytes_of(found))}{resumed}, hashes right",
+            f"{count}, {size_text(fetched.size_bytes)}{resumed}, hashes right",
             path=details["path"],
-            size_bytes=bytes_of(found),
+            size_bytes=fetched.size_bytes,
             resumed_bytes=resumed_bytes,
             origin=found.table(),
+            projector_origin=None if eyes is None else eyes.table(),
         )
-    return found
+    return fetched
+
+
+async def _fetch(job: Job, source: Repository, *, part: tuple[float, float]) -> tuple[Found, dict[str, Any]]:
+    """The files of a source, hashed, and what download-model says of them."""
+    result = await job.ask(DOWNLOAD, {"model": source.spec}, part=part)
+    details: Any = json.loads(result.output("details"))
+    found = await anyio.to_thread.run_sync(lambda: found_of(details, FileMarks()))
+    if found is None:
+        raise failure(Code.UNSUPPORTED, f"{source.name} came from {details['source']}, and not from a hub")
+    return found, details
 
 
 async def read_header(job: Job, repository: Repository, chosen: Chosen, *, commit: str) -> Read:

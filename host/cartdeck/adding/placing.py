@@ -15,7 +15,7 @@ from cartdeck.catalog.catalog_file import read_text
 from cartdeck.catalog.editing import Document, edit, put_keys, put_model
 from cartdeck_protocol.errors import Code, failure
 
-_OF_WEIGHTS: Final = ("source", "origin")
+_OF_WEIGHTS: Final = ("source", "origin", "projector", "projector_origin")
 """The keys that an update gives other values; the rest of an entry is its owner's."""
 
 

@@ -4,10 +4,10 @@ It does not know what is made of the answers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cartdeck.adding.candidate import BACKENDS, Answer, Candidate, candidates_of
+from cartdeck.adding.candidate import BACKENDS, Answer, Candidate, candidates_of, without_eyes
 from cartdeck.adding.choice import Plan, choose
 from cartdeck.adding.job import Job
 from cartdeck.adding.repository import MAIN, Repository
@@ -30,6 +30,13 @@ class Survey:
     commit: str
     candidates: tuple[Candidate, ...]
     advised: str | None
+
+
+def blind(found: Survey) -> Survey:
+    """The same without projectors: nobody wants them."""
+    why = "Its projector for images is not asked for."
+    candidates = tuple(one if one.projector is None else without_eyes(one, why) for one in found.candidates)
+    return replace(found, candidates=candidates)
 
 
 async def survey(job: Job, repository: Repository) -> Survey:

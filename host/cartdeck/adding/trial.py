@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cartdeck.adding.job import Job
+from cartdeck.adding.sample_picture import sample_picture
 from cartdeck.adding.sample_voice import SECONDS, sample_voice
 from cartdeck.catalog.catalog import Named
 from cartdeck.catalog.choosing import arguments_of, ranked
@@ -27,13 +28,14 @@ TRIED: Final = (Capability.CHAT, Capability.COMPLETION, Capability.EMBEDDINGS, C
 """One of these is tried: the first that the model is for."""
 _QUESTION: Final = "Say hello in one short sentence."
 _BEGINNING: Final = "The capital of France is"
+_LOOK: Final = "What is in the image?"
 _TEXTS: Final = ("A man is eating food.", "The girl reads a book.")
 _TOKENS: Final = 32
 _SHOWN: Final = 80
 
 
-def _dialogue(text: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}]}
+def _dialogue(content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}]}
 
 
 _LEAST: Final[Mapping[Capability, dict[str, Any]]] = {
@@ -51,6 +53,8 @@ class Trial:
     capability: Capability
     cap: str
     arguments: Mapping[str, Any]
+    sees: bool = False
+    """Whether it is to be shown a picture as well."""
 
     async def start(self, job: Job) -> None:
         """Have it loaded. Raises the call's error."""
@@ -79,7 +83,15 @@ class Trial:
                 is_chat = self.capability is Capability.CHAT
                 asked = {"messages": _dialogue(_QUESTION)} if is_chat else {"prompt": _BEGINNING}
                 result = await job.ask(self.cap, {**self.arguments, **asked, "max-tokens": _TOKENS, "temperature": 0})
-                _say_text(job, result)
+                picture = await self._look(job) if is_chat and self.sees else None
+                _say_text(job, result, picture)
+
+    async def _look(self, job: Job) -> str:
+        """What it says of a picture of a red disc."""
+        parts = [{"type": "text", "text": _LOOK}, {"type": "image_url", "image_url": {"url": sample_picture()}}]
+        asked = {"messages": _dialogue(parts), "max-tokens": _TOKENS, "temperature": 0}
+        result = await job.ask(self.cap, {**self.arguments, **asked}, part=(0.5, 1.0))
+        return " ".join(result.text.split())
 
     async def unload(self, engine: Engine) -> None:
         """End the process that was started for it, once its calls are over."""
@@ -99,7 +111,8 @@ def trial_of(named: Named) -> Trial:
     profile = next(iter(ranked(entry, this_machine())), None)
     arguments = {key: value for key, value in arguments_of(named, profile).items() if key in known}
     backend = "" if entry.backend is None else f";{entry.backend}"
-    return Trial(found[0], f"cap:{cap}{backend}", {"model": entry.source, **arguments})
+    sees = Capability.VISION in entry.capabilities
+    return Trial(found[0], f"cap:{cap}{backend}", {"model": entry.source, **arguments}, sees)
 
 
 def _vector_length(result: Result) -> int:
@@ -117,7 +130,7 @@ def _vector_length(result: Result) -> int:
     return length
 
 
-def _say_text(job: Job, result: Result) -> None:
+def _say_text(job: Job, result: Result, picture: str | None) -> None:
     usage: Any = result.provenance.get("usage") or {}
     count = int(usage.get("completion_tokens") or 0)
     text = " ".join(result.text.split())
@@ -125,6 +138,9 @@ def _say_text(job: Job, result: Result) -> None:
         raise failure(Code.BAD_MODEL_FILE, "it answered nothing: the first token ended its answer")
     speed = _tokens_per_s(result, count)
     told = f"{text[:_SHOWN]!r}, {count} tokens" + (f", {speed:.1f} tokens/s" if speed is not None else "")
+    if picture is not None:
+        told += f"; of a red disc {picture[:_SHOWN]!r}"
+        job.say(told, of_a_picture=picture[:1000])
     job.say(told, answer=text[:1000], tokens=count, tokens_per_s=None if speed is None else round(speed, 2))
 
 

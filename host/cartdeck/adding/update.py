@@ -11,16 +11,17 @@ from typing import Any, Final
 import anyio.to_thread
 
 from cartdeck.adding.add import try_out
-from cartdeck.adding.draft import pinned
+from cartdeck.adding.draft import Fetched, pinned, weights_table
 from cartdeck.adding.history import History
 from cartdeck.adding.job import Job
 from cartdeck.adding.obtaining import DOWNLOAD, download, read_header
 from cartdeck.adding.placing import earlier_of, model_of, move, move_back
 from cartdeck.adding.repository import MAIN, Repository, repository_of
 from cartdeck.adding.step import Step
-from cartdeck.adding.survey import Survey, plan, survey
+from cartdeck.adding.survey import Survey, blind, plan, survey
 from cartdeck.adding.trial import Trial, trial_of
 from cartdeck.catalog.catalog import Named
+from cartdeck.catalog.entry import Origin
 from cartdeck.catalog.origin import Found
 from cartdeck.engine import Engine
 from cartdeck_protocol.errors import Code, failure
@@ -59,6 +60,8 @@ def update_job(engine: Engine, catalog: Path, request: UpdateRequest) -> Job:
         result = {"name": named.name, "from": named.entry.source, "follows": follows, "steps": job.steps}
         if found.commit == _commit_of(named, here):
             return {**result, "is_newer": False, "text": _same(named, follows, found)}
+        if not _has_eyes_of(named, here):
+            found = blind(found)
         chosen = await plan(job, found, backend=named.entry.backend, is_named=here.file is not None)
         taken = chosen.plan.taken
         source = pinned(repository, taken, found.commit).spec
@@ -69,7 +72,7 @@ def update_job(engine: Engine, catalog: Path, request: UpdateRequest) -> Job:
             text = f"{follows} is at {found.commit[:_SHOWN]} by now, with the same weights"
             return {**result, "is_newer": False, "text": f"{named.name} stays as it is: {text}"}
         await read_header(job, repository, chosen, commit=found.commit)
-        values = {"source": source, "origin": fetched.table()}
+        values = _eyes(named) | weights_table(repository, taken, fetched, capabilities=named.entry.capabilities)
         kept = None if follows == MAIN else follows
         await try_out(job, await _draft(job, catalog, named, values))
         async with job.step(Step.CATALOG):
@@ -90,6 +93,8 @@ def rollback_job(engine: Engine, catalog: Path, name: str) -> Job:
     async def work(job: Job) -> dict[str, Any]:
         async with job.step(Step.DOWNLOAD):
             result = await job.ask(DOWNLOAD, {"model": _pinned_source(earlier)})
+            if repository_of(earlier.get("projector")) is not None:
+                await job.ask(DOWNLOAD, {"model": earlier["projector"]}, part=(0.9, 1.0))
             job.say(f"{earlier['source']} is here", path=result.text)
         async with job.step(Step.CATALOG):
             job.finalize()
@@ -125,13 +130,31 @@ def _commit_of(named: Named, here: Repository) -> str | None:
     return None if named.entry.origin is None else named.entry.origin.revision
 
 
-def _are_same(named: Named, fetched: Found) -> bool:
+def _has_eyes_of(named: Named, here: Repository) -> bool:
+    """Whether its projector is of the same repository, and so moves with its weights."""
+    eyes = repository_of(named.entry.projector)
+    return eyes is not None and eyes.name == here.name
+
+
+def _eyes(named: Named) -> dict[str, Any]:
+    """The keys of the projector that the entry has: they stay where there is no newer one."""
+    origin = named.entry.projector_origin
+    kept = {"projector": named.entry.projector, "projector_origin": None if origin is None else origin.model_dump()}
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def _are_same(named: Named, fetched: Fetched) -> bool:
     """Whether every file is the one that the entry pins."""
-    origin = named.entry.origin
+    entry = named.entry
+    eyes = fetched.projector is None or _is_of(entry.projector_origin, fetched.projector)
+    return eyes and _is_of(entry.origin, fetched.model)
+
+
+def _is_of(origin: Origin | None, found: Found) -> bool:
     if origin is None or not origin.files:
         return False
     return {path: file.sha256 for path, file in origin.files.items()} == {
-        path: sha256 for path, (_, sha256) in fetched.files.items()
+        path: sha256 for path, (_, sha256) in found.files.items()
     }
 
 

@@ -29,6 +29,9 @@ def add(
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="gguf|torch", help="What is to run it; else the lighter one.")
     ] = None,
+    projector: Annotated[
+        bool, typer.Option("--projector/--no-projector", help="With the projector (mmproj) that gives it eyes.")
+    ] = True,
     catalog: File = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -48,7 +51,8 @@ def add(
     from cartdeck.catalog.catalog_file import catalog_path
 
     asked = AddRequest(
-        repository=repository, name=name, file=file, revision=revision, backend=backend, is_dry=dry_run
+        repository=repository, name=name, file=file, revision=revision, backend=backend, takes_projector=projector,
+        is_dry=dry_run,
     )  # fmt: skip
     path = catalog or catalog_path()
     result = run_job(lambda engine: add_job(engine, path, asked), as_json=as_json, is_quiet=quiet)

@@ -38,6 +38,8 @@ class AddModelRequest(Strict):
     file: str | None = None
     revision: str | None = None
     backend: str | None = None
+    projector: bool = True
+    """With the projector that gives it eyes, where the repository has one."""
     dry_run: bool = False
     stream: bool = True
     """Events as they come, or one record at the end."""
@@ -69,6 +71,7 @@ class AddingEndpoints:
             file=asked.file,
             revision=asked.revision,
             backend=asked.backend,
+            takes_projector=asked.projector,
             is_dry=asked.dry_run,
         )
         engine, catalog = self._service.engine, self._catalog()

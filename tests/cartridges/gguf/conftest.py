@@ -96,10 +96,12 @@ def tiny_metadata(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in {**metadata, **changes}.items() if value is not None}
 
 
-def tiny_tensors(seed: int = 0, fill: float | None = None) -> dict[str, tuple[tuple[int, ...], bytes]]:
+def tiny_tensors(
+    seed: int = 0, fill: float | None = None, *, width: int = 32
+) -> dict[str, tuple[tuple[int, ...], bytes]]:
     """Random weights for `tiny_metadata`; `fill` puts one value into the last norm, NaN for instance."""
     dice = random.Random(seed)
-    width, inner, cache, vocabulary = 32, 64, 16, 259
+    heads, inner, cache, vocabulary = 32, 64, 16, 259
 
     def matrix(*shape: int) -> tuple[tuple[int, ...], bytes]:
         count = shape[0] * shape[1]
@@ -115,10 +117,10 @@ def tiny_tensors(seed: int = 0, fill: float | None = None) -> dict[str, tuple[tu
     }
     for block in range(2):
         shapes = {
-            "attn_q": (width, width),
+            "attn_q": (width, heads),
             "attn_k": (width, cache),
             "attn_v": (width, cache),
-            "attn_output": (width, width),
+            "attn_output": (heads, width),
             "ffn_gate": (width, inner),
             "ffn_up": (width, inner),
             "ffn_down": (inner, width),

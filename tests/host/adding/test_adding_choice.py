@@ -129,6 +129,22 @@ def test_what_can_be_mended_is_told_before_what_cannot() -> None:
     assert "does not know the architecture 'strange'" in error.message
 
 
+def test_a_projector_comes_along_where_it_has_room() -> None:
+    plan = choose([candidate("m.Q4_0.gguf", projector="mmproj.gguf", projector_bytes=5_000_000)], BOTH, advised=None)
+    assert "With its projector for images, mmproj.gguf (5.0 MB)." in plan.why
+    assert plan.verdicts[0].to_plain()["projector"] == "mmproj.gguf"
+    seeing = {
+        "path": "m.gguf", "files": ["m.gguf"], "quantization": "Q4_0", "architecture": "llama", "size_bytes": 50,
+        "missing_bytes": 50, "memory_bytes": 900, "fits": True, "fits_disk": True, "sentence": "It fits.",
+        "projector": {"path": "mmproj.gguf", "size_bytes": 200},
+    }  # fmt: skip
+    (room,) = candidates_of({"candidates": [seeing], "memory_free_bytes": 1100})
+    (tight,) = candidates_of({"candidates": [seeing], "memory_free_bytes": 1099})
+    assert (room.projector, room.projector_bytes) == ("mmproj.gguf", 200)
+    assert (tight.projector, tight.projector_bytes) == (None, 0)
+    assert "mmproj.gguf (200 B), has no room beside it" in tight.sentence
+
+
 def test_candidates_are_read_from_what_fit_model_says() -> None:
     def record(path: str, files: list[str]) -> dict[str, Any]:
         return {

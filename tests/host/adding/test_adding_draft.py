@@ -15,10 +15,13 @@ COMMIT = "0123456789" * 4
 class Named:
     path = "m.gguf"
 
+    def __init__(self, projector: str | None = None) -> None:
+        self.projector = projector
 
-def for_what(info: dict[str, Any], made_for: tuple[str, ...] | None = None) -> list[str]:
+
+def for_what(info: dict[str, Any], made_for: tuple[str, ...] | None = None, projector: str | None = None) -> list[str]:
     answer = Answer(is_known=True, made_for=made_for)
-    return capabilities_of(Named(), info, answer)  # type: ignore[arg-type] - its path alone is looked at
+    return capabilities_of(Named(projector), info, answer)  # type: ignore[arg-type] - two of its values are looked at
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,12 @@ def for_what(info: dict[str, Any], made_for: tuple[str, ...] | None = None) -> l
 )
 def test_a_model_is_for_what_its_own_description_says(info: Any, made_for: Any, expected: list[str]) -> None:
     assert for_what(info, made_for) == expected
+
+
+def test_a_projector_gives_eyes_to_a_model_of_dialogues_alone() -> None:
+    assert for_what({"template": "x"}, projector="mmproj.gguf") == ["chat", "completion", "vision"]
+    assert for_what({"template": None}, projector="mmproj.gguf") == ["completion"]
+    assert for_what({"pooling": "mean", "is_causal": False}, projector="mmproj.gguf") == ["embeddings"]
 
 
 @pytest.mark.parametrize(

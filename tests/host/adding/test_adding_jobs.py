@@ -14,6 +14,7 @@ from cartdeck.adding.add import AddRequest, add_job
 from cartdeck.adding.job import Job
 from cartdeck.adding.step import Step, StepProgress
 from cartdeck.adding.update import UpdateRequest, rollback_job, update_job
+from cartdeck.catalog.catalog import parse_catalog
 from cartdeck.catalog.catalog_file import load_catalog
 from cartdeck_protocol.errors import CartdeckError
 
@@ -79,6 +80,58 @@ def test_a_repository_becomes_a_model_that_has_answered(hub: Any, add: Any, cata
     assert hub.sent["tiny.Q8_0.gguf"] == 0
     with pytest.raises(CartdeckError, match="cartdeck update whole"):
         add("owner/whole-GGUF")
+
+
+@pytest.fixture(scope="module")
+def seeing() -> bytes:
+    """A projector for models of the width 576, taught on coloured shapes."""
+    return (Path(__file__).parents[2] / "data" / "gguf" / "shapes-mmproj-576.gguf").read_bytes()
+
+
+def test_a_projector_comes_along_is_shown_a_picture_and_moves_with_its_model(
+    hub: Any, desk: Any, add: Any, update: Any, catalog: Path, small_gguf: Gguf, seeing: bytes
+) -> None:
+    files = {"eyes.Q4_0.gguf": small_gguf(width=576), "mmproj-F16.gguf": seeing, "mmproj-F32.gguf": seeing}
+    first = hub.add(files, name="owner/eyes").branches["main"]
+    told = add("owner/eyes", name="m")
+    assert told.error is None, told.error
+    assert "With its projector for images, mmproj-F16.gguf" in told.detail("plan")["candidates"][0]["why"]
+    assert "of_a_picture" in told.detail("smoke-test")
+    entry = load_catalog(catalog).entries["m"]
+    assert entry.capabilities == ("chat", "completion", "vision")
+    assert entry.projector == f"hf:owner/eyes@{first}:mmproj-F16.gguf"
+    assert entry.projector_origin is not None
+    assert list(entry.projector_origin.files) == ["mmproj-F16.gguf"]
+    assert hub.sent["mmproj-F32.gguf"] == 0
+
+    before = catalog.read_text()
+    second = hub.add({**files, "eyes.Q4_0.gguf": small_gguf(width=576, seed=2)}, name="owner/eyes").branches["main"]
+    assert update("m").result["is_newer"] is True
+    entry = load_catalog(catalog).entries["m"]
+    assert (entry.source, entry.projector) == (
+        f"hf:owner/eyes@{second}:eyes.Q4_0.gguf", f"hf:owner/eyes@{second}:mmproj-F16.gguf"
+    )  # fmt: skip
+    back = desk.run(lambda engine: rollback_job(engine, catalog, "m"))
+    assert back.error is None, back.error
+    assert load_catalog(catalog).entries["m"] == parse_catalog(before, origin="before").entries["m"]
+
+
+def test_a_projector_of_another_model_is_left_out_and_told(
+    hub: Any, add: Any, catalog: Path, small_gguf: Gguf, seeing: bytes
+) -> None:
+    hub.add({"odd.Q4_0.gguf": small_gguf(seed=11), "mmproj-F16.gguf": seeing}, name="owner/odd")
+    told = add("owner/odd")
+    assert told.error is None, told.error
+    assert told.steps == [*STEPS[:5], *STEPS[4:]]
+    entry = load_catalog(catalog).entries["odd"]
+    assert (entry.capabilities, entry.projector) == (("chat", "completion"), None)
+    texts = [event.text for event in told.events if type(event).__name__ == "StepEnded" and event.step is Step.ENTRY]
+    assert "without eyes: " in texts[-1]
+    assert "mmproj-F16.gguf" in texts[-1]
+
+    blind = add("owner/odd", name="blind", takes_projector=False)
+    assert blind.steps == STEPS
+    assert load_catalog(catalog).entries["blind"].projector is None
 
 
 def test_a_dry_run_fetches_no_model_and_writes_nothing(hub: Any, add: Any, catalog: Path, small_gguf: Gguf) -> None:
