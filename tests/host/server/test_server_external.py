@@ -30,7 +30,9 @@ class Odd(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.asked.append({"path": self.path, "headers": dict(self.headers), **body})
         kind, _, rest = body["model"].partition("-")
-        if kind == "status":
+        if kind == "uncounting" and "stream_options" in body:
+            self.refuse(422, param="stream_options")
+        elif kind == "status":
             self.refuse(int(rest))
         elif kind == "text":
             self.whole({"choices": [{"index": 0, "text": "only text", "message": {"content": "as it is"}}]})
@@ -42,8 +44,8 @@ class Odd(BaseHTTPRequestHandler):
         else:
             self.stream(rest)
 
-    def refuse(self, status: int) -> None:
-        said = {"error": {"message": f"no, {self.headers.get('authorization')}", "param": "temperature", "code": "x"}}
+    def refuse(self, status: int, param: str = "temperature") -> None:
+        said = {"error": {"message": f"no, {self.headers.get('authorization')}", "param": param, "code": "x"}}
         data = json.dumps(said).encode()
         self.send_response(status)
         for name, value in (("content-length", str(len(data))), ("retry-after", "7"), ("location", "/elsewhere")):
@@ -65,7 +67,13 @@ class Odd(BaseHTTPRequestHandler):
         self.end_headers()
         first = {"choices": [{"index": 0, "delta": {"content": "half a\u2028line"}}]}
         self.wfile.write(f": hello\n\nevent: x\ndata: {json.dumps(first, ensure_ascii=False)}\r\n\r\n".encode())
-        if end == "error":
+        if end == "short":
+            for text in (" b", " c"):
+                chunk = {"choices": [{"index": 0, "delta": {"content": text}}]}
+                self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+            last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+            self.wfile.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
+        elif end == "error":
             self.wfile.write(b'data: {"error": {"message": "it broke"}}\n\n')
         elif end == "calls":
             for piece in ('{"a"', ": 1}"):
@@ -140,7 +148,8 @@ def front(start: Callable[..., Any], other: Any, odd: Any, tmp_path_factory: pyt
                 entry(f"s{code}", double, f"status-{code}", key="OTHER_KEY")
                 for code in (302, 400, 401, 404, 429, 500, 503)
             ),
-            *(entry(name, double, f"stream-{name}") for name in ("cut", "error", "calls")),
+            *(entry(name, double, f"stream-{name}") for name in ("cut", "error", "calls", "short")),
+            entry("uncounting", double, "uncounting-short"),
             entry("text", double, "text-1", "context_size = 99\narguments = { top-k = 3 }"),
             *(entry(name, double, f"{name}-1") for name in ("garbage", "hang")),
         ]
@@ -205,6 +214,24 @@ def test_defaults_and_limits_of_the_catalog_hold_there(front: Any, odd: Any) -> 
     assert front.post("/v1/completions", {"model": "text", "prompt": ["a", "b"], "echo": True})[0] == 200
     assert sorted(one["prompt"] for one in Odd.asked[1:]) == ["a", "b"]  # at the same time
     assert Odd.asked[1]["max_tokens"] == 512
+
+
+def test_what_a_server_does_not_count_is_estimated_and_said_to_be(front: Any, odd: Any) -> None:
+    def usage(model: str) -> Any:
+        chunks = client.chat.completions.create(
+            model=model, messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+        )
+        return list(chunks)[-1].usage.model_dump(exclude_none=True)
+
+    client = front.client()
+    found = usage("short")
+    assert (found["prompt_tokens"], found["completion_tokens"], found["is_estimate"]) == (2, 5, True)
+    assert 'kind="completion",model="short"} 5.0' in front.ask("GET", "/metrics")[2].decode()
+    Odd.asked.clear()
+    assert usage("uncounting") == usage("uncounting") == found  # one that refuses to be asked for counts
+    assert ["stream_options" in one for one in Odd.asked] == [True, False, False]
+    assert ask(front, "text")[1]["usage"]["is_estimate"] is True
+    assert "is_estimate" not in ask(front, "far")[1]["usage"]
 
 
 def test_calls_of_tools_come_whole(create: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cartdeck.events import Data, Event
 from cartdeck.server.external.asking import Asked
+from cartdeck.server.external.counting import Estimate
 from cartdeck.server.fields import as_list, as_record
 from cartdeck.server.models.directory import Kind
 
@@ -25,6 +26,7 @@ class Answer:
         self._asked = asked
         self._calls: dict[tuple[int, int], dict[str, str]] = {}
         self._finished: set[int] = set()
+        self._estimate = Estimate()
         self.provenance: dict[str, Any] = {}
 
     @property
@@ -39,8 +41,12 @@ class Answer:
         for choice in record.get("choices") or ():
             index = int(choice.get("index") or 0)
             said = as_record(choice.get("delta") or choice.get("message")) or {"content": choice.get("text")}
-            events += _text(index, said.get("content") or said.get("refusal"))
-            events += _tokens(index, as_record(choice.get("logprobs")))
+            news = list(_text(index, said.get("content") or said.get("refusal")))
+            tokens = list(_tokens(index, as_record(choice.get("logprobs"))))
+            self._estimate.add_tokens(len(tokens))
+            if news:
+                self._estimate.add_piece(str(said.get("content") or said.get("refusal")))
+            events += [*news, *tokens]
             for number, call in enumerate(said.get("tool_calls") or ()):
                 told = call.get("index")
                 self._add_call(index, number if told is None else int(told), call)
@@ -63,8 +69,9 @@ class Answer:
         usage = as_record(record.get("usage"))
         if usage:
             details = as_record(usage.get("prompt_tokens_details"))
-            counts = {name: int(usage.get(name) or 0) for name in _COUNTS}
-            self.provenance["usage"] = {**counts, "cached_tokens": int(details.get("cached_tokens") or 0)}
+            counts: dict[str, Any] = {name: int(usage.get(name) or 0) for name in _COUNTS}
+            counts["cached_tokens"] = int(details.get("cached_tokens") or 0)
+            self.provenance["usage"] = counts | ({"is_estimate": True} if usage.get("is_estimate") else {})
         for name, key in (("system_fingerprint", "fingerprint"), ("seed", "seed")):
             if record.get(name) is not None:
                 self.provenance[key] = record[name]
@@ -76,6 +83,7 @@ class Answer:
         call["id"] = str(piece.get("id") or call["id"])
         call["name"] = call["name"] or str(function.get("name") or "")
         call["arguments"] += str(function.get("arguments") or "")
+        self._estimate.add_piece(f"{function.get('name') or ''}{function.get('arguments') or ''}")
 
     def _finish(self, index: int, reason: str) -> list[Event]:
         """The calls of a text, which are whole now, and how it ended."""
@@ -86,7 +94,9 @@ class Answer:
         return [*self._take_calls([key for key in self._calls if key[0] == index]), end]
 
     def end(self) -> list[Event]:
-        """What is left where a text did not say how it ended."""
+        """What is left where a text did not say how it ended; without counts of its own they are estimated."""
+        if "usage" not in self.provenance and self._asked.kind is not Kind.TRANSCRIPTION:
+            self.provenance["usage"] = self._estimate.usage(self._asked.fields)
         return list(self._take_calls(list(self._calls)))
 
     def _take_calls(self, keys: Sequence[tuple[int, int]]) -> Iterator[Event]:

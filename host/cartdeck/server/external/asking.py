@@ -5,7 +5,7 @@ It does not know how it is sent, nor what comes back.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -42,6 +42,10 @@ class Asked:
     @property
     def is_stream(self) -> bool:
         return bool(self.fields.get("stream"))
+
+    def without_counts(self) -> "Asked":
+        """The same for a server that does not know stream_options."""
+        return replace(self, fields={name: value for name, value in self.fields.items() if name != "stream_options"})
 
 
 def asked_of(

@@ -15,7 +15,7 @@ from cartdeck.events import Data, End, Event, KeptOutput, Result
 from cartdeck.server.external.answering import Answer
 from cartdeck.server.external.asking import Asked, json_of
 from cartdeck.server.external.events_in import data_of_events
-from cartdeck.server.external.failing import broken_off, not_understood, told_in_stream
+from cartdeck.server.external.failing import broken_off, is_about_counts, not_understood, told_in_stream
 from cartdeck.server.external.place import Place
 from cartdeck.server.external.servers import Servers
 from cartdeck.server.fields import as_record
@@ -128,6 +128,18 @@ class ExternalCall:
         timing["total_s"] = time.monotonic() - self._begun_s
 
     async def _ask(self) -> None:
+        if self._place.url in self._servers.uncounting:
+            self._asked = self._asked.without_counts()
+        try:
+            await self._send()
+        except CartdeckError as error:
+            if not is_about_counts(error) or "stream_options" not in self._asked.fields:
+                raise
+            self._servers.uncounting.add(self._place.url)
+            self._asked = self._asked.without_counts()
+            await self._send()
+
+    async def _send(self) -> None:
         asked, fields = self._asked, self._asked.fields
         if asked.file is None:
             sent: dict[str, Any] = {"content": json_of(fields)}

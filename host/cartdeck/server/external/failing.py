@@ -94,6 +94,12 @@ def is_about_request(error: CartdeckError) -> bool:
     return error.phase == "external" and error.details.get("status") in _OF_REQUEST and error.argument != "model"
 
 
+def is_about_counts(error: CartdeckError) -> bool:
+    """Whether another server refused to be asked for the counts at the end of a stream."""
+    named = f"{error.argument or ''} {error.message}"
+    return error.phase == "external" and error.details.get("status") in _OF_REQUEST and "stream_options" in named
+
+
 def _error_record(body: bytes) -> Mapping[str, Any]:
     try:
         whole = as_record(json.loads(body))

@@ -38,6 +38,8 @@ class Servers:
         self._client: httpx2.AsyncClient | None = None
         self.stopping: list[Callable[[], None]] = []
         """What ends the calls that are open."""
+        self.uncounting: set[str] = set()
+        """The addresses that refuse stream_options: they are asked without."""
 
     def stop(self) -> None:
         """End the calls that are open, with an error that says so."""

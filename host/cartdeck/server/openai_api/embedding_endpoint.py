@@ -81,6 +81,7 @@ class EmbeddingEndpoint:
         usage = as_record(result.provenance.get("usage"))
         prompt = int(usage.get("prompt_tokens") or 0)
         counts = {"prompt_tokens": prompt, "total_tokens": prompt}
+        counts |= {"is_estimate": True} if usage.get("is_estimate") else {}
         return json_response({"object": "list", "data": data, "model": asked.model, "usage": counts})
 
     async def _text_of(self, request: Request, model: ServedModel, tokens: list[int]) -> str:

@@ -144,10 +144,12 @@ def dumped(value: Any) -> str:
 
 
 def usage_of(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts of several calls together."""
+    """The counts of several calls together; where one was not counted by who made it, `is_estimate` says so."""
     counts = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0}
+    is_estimate = False
     for provenance in provenances:
         usage = as_record(provenance.get("usage"))
+        is_estimate = is_estimate or bool(usage.get("is_estimate"))
         for name in counts:
             counts[name] += int(usage.get(name) or 0)
     prompt, made = counts["prompt_tokens"], counts["completion_tokens"]
@@ -156,6 +158,7 @@ def usage_of(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "completion_tokens": made,
         "total_tokens": prompt + made,
         "prompt_tokens_details": {"cached_tokens": counts["cached_tokens"]},
+        **({"is_estimate": True} if is_estimate else {}),
     }
 
 
