@@ -24,7 +24,8 @@ HANDSHAKE: Final = Check(
     1,
     "handshake",
     "It answers the host's HELLO with its own, as its first frame, also when the versions differ.",
-    "Wait for the host's HELLO, then send yours: protocol, api, limits, features, manifest (protocol/README.md, 6).",
+    "If the process ended, mend what its last line names. Else wait for the host's HELLO, then send yours: protocol, "
+    "api, limits, features, manifest (protocol/README.md, 6).",
 )
 START: Final = Check(
     2,

@@ -19,7 +19,7 @@ import platformdirs
 
 from cartdeck.cartridge_file import DESCRIPTION_FILE, CartridgeFile, read_cartridge_file
 from cartdeck.environment import child_environment, new_session_mark
-from cartdeck.installing.installed_hash import site_folder
+from cartdeck.installing.installed_hash import site_folder, verify_installed
 from cartdeck.installing.lock_file import read_lock
 from cartdeck.installing.version_order import version_key
 from cartdeck.sessions.network_cut import network_cut
@@ -71,6 +71,12 @@ class Cartridge:
             f"{' and '.join(names)} (bring {'it' if len(names) == 1 else 'them'} with: {install})"
             for install, names in modules.items()
         )
+
+    def verify(self) -> None:
+        """Raises HASH_MISMATCH where what was installed is not what is there now. It reads files where some changed."""
+        installed = None if self.file is None else self.file.installed
+        if installed is not None:
+            verify_installed(installed.environment, installed.distribution, self.expected_hash)
 
 
 @dataclass(slots=True, frozen=True)
@@ -180,7 +186,9 @@ def _package_folder(module: str) -> Path:
     except (ImportError, ValueError) as error:
         raise failure(Code.CARTRIDGE_UNAVAILABLE, f"the module {top} cannot be found: {error}") from None
     if spec is None or not spec.submodule_search_locations:
-        raise failure(Code.CARTRIDGE_UNAVAILABLE, f"there is no package {top} in this Python")
+        message = f"an entry point names the package {top}, which is not in this Python"
+        remedy = "Install its distribution again; if you wrote it, name the package in pyproject.toml as its folder is."
+        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"remedy": remedy})
     return Path(next(iter(spec.submodule_search_locations)), *inner)
 
 

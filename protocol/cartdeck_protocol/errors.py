@@ -149,8 +149,9 @@ class CartdeckError(Exception):
 
     @property
     def remedy(self) -> str:
-        """One sentence: what to do next."""
-        return self.code.remedy
+        """One sentence: what to do next. That of the table, unless the details have a `remedy` that fits better."""
+        own = self.details.get("remedy")
+        return own if isinstance(own, str) and own else self.code.remedy
 
     def to_wire(self) -> dict[str, Any]:
         """The meta of an `ERR` frame."""

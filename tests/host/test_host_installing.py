@@ -22,6 +22,7 @@ from cartdeck.installing.lock_file import read_lock
 from cartdeck.installing.registration import link_folder, pin, unregister
 from cartdeck.installing.version_order import version_key
 from cartdeck.scaffold.new_cartridge import new_cartridge
+from cartdeck.sessions.leftover import engine_mark
 from cartdeck_protocol.errors import CartdeckError, Code
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +123,7 @@ def test_versions_stand_side_by_side_and_the_newest_or_the_one_asked_for_is_used
     with pytest.raises(CartdeckError, match="is not what was installed") as caught:
         asyncio.run(say(settings))
     assert caught.value.code is Code.HASH_MISMATCH
+    assert "cartdeck install" in caught.value.remedy
 
     assert unregister(folder, "shout", "1.9.0") == ["1.9.0"]
     assert asyncio.run(say(settings)) == "HELLO 1.10.0"
@@ -154,6 +156,14 @@ def test_the_commands_install_list_choose_and_remove(settings: Settings, tmp_pat
     command("cartridges", "use", "shout", "1.9.0")
     assert read_lock(settings.cartridge_folders[0]).pinned == {"shout": "1.9.0"}
     assert "is not there" in command("cartridges", "use", "shout", "2", status=2)
+
+    [handlers] = environments()[0].glob("lib/python3*/site-packages/shout/handlers.py")
+    handlers.write_text(handlers.read_text("utf-8") + "# changed\n", "utf-8")
+    [changed] = [one for one in json.loads(command("cartridges", "--json"))["cartridges"] if one["name"] == "shout"]
+    assert (changed["is_available"], changed["changed"]["code"]) == (False, "HASH_MISMATCH")
+    assert "changed since it was installed, will not start" in command("cartridges")
+    assert "cartdeck install" in command("check", "shout", "--only", "1", status=6)
+
     assert command("uninstall", "shout==1.9.0") == "shout 1.9.0 is gone\n"
     assert environments() == []
     assert "no shout" in command("uninstall", "shout", status=2)
@@ -165,7 +175,7 @@ def test_the_commands_install_list_choose_and_remove(settings: Settings, tmp_pat
     [
         ("no-such-distribution-here", Code.START_FAILED, "Could not find a version"),
         ("nothing_here", Code.BAD_ARGUMENT, "offers no cartridge"),
-        ("cartdeck==99", Code.CARTRIDGE_UNAVAILABLE, "Add --with"),
+        ("cartdeck==99", Code.CARTRIDGE_UNAVAILABLE, "finds no cartdeck"),
     ],
 )
 def test_what_fails_leaves_nothing(settings: Settings, requirement: str, code: Code, words: str) -> None:
@@ -196,7 +206,7 @@ def test_what_is_cancelled_leaves_nothing(settings: Settings) -> None:
 
 def test_what_a_killed_process_left_is_swept(settings: Settings) -> None:
     left, own = environments_folder() / "left", environments_folder() / "own"
-    for folder, mark in ((left, f"{os.getpid()}-1"), (own, "what is that")):
+    for folder, mark in ((left, f"{os.getpid()}-1-{engine_mark().rpartition('-')[2]}"), (own, "what is that")):
         folder.mkdir(parents=True)
         (folder / "unfinished").write_text(mark, "utf-8")
     assert sweep_unfinished() == 1

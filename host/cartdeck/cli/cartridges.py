@@ -1,6 +1,6 @@
 """Owns `cartdeck cartridges`: which cartridges are there, and why one cannot be started.
 
-It starts none of them: manifests and their requirements say it all.
+It starts none of them: manifests, their requirements and what was installed say it all.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +11,14 @@ from cartdeck.cli.options import AsJson
 
 if TYPE_CHECKING:
     from cartdeck.discovery import BrokenCartridge, Cartridge
+    from cartdeck_protocol.errors import CartdeckError
 
 app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
 @app.callback()
 def cartridges(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the cartridges, and what unavailable ones lack.
+    """List the cartridges, what unavailable ones lack, and which copy was changed since it was installed.
 
     Example: cartdeck cartridges
     """
@@ -103,16 +104,31 @@ def use(
 
 
 def state(cartridge: "Cartridge") -> str:
-    return "available" if cartridge.is_available else f"unavailable: lacks {cartridge.missing_text}"
+    if not cartridge.is_available:
+        return f"unavailable: lacks {cartridge.missing_text}"
+    changed = change_of(cartridge)
+    return "available" if changed is None else f"changed since it was installed, will not start. {changed.remedy}"
+
+
+def change_of(cartridge: "Cartridge") -> "CartdeckError | None":
+    """What will keep an installed copy from starting: it is not what was installed."""
+    from cartdeck_protocol.errors import CartdeckError
+
+    try:
+        cartridge.verify()
+    except CartdeckError as error:
+        return error
+    return None
 
 
 def cartridge_record(cartridge: "Cartridge") -> dict[str, Any]:
-    manifest = cartridge.manifest
+    manifest, changed = cartridge.manifest, change_of(cartridge)
     return {
         "name": cartridge.name,
         "version": cartridge.version,
         "title": manifest.title,
-        "is_available": cartridge.is_available,
+        "is_available": cartridge.is_available and changed is None,
+        "changed": None if changed is None else changed.to_wire(),
         "missing": [{"module": need.module, "install": need.install} for need in cartridge.missing],
         "caps": [str(cap.urn) for cap in manifest.caps],
         "origin": cartridge.origin,

@@ -94,7 +94,8 @@ Example: cartdeck check echo --fast
 
 
 def _target(words: Sequence[str]) -> Target:
-    """Raises BAD_ARGUMENT for what is neither, and CARTRIDGE_UNAVAILABLE for a cartridge that lacks something."""
+    """Raises BAD_ARGUMENT for what is neither, CARTRIDGE_UNAVAILABLE for a cartridge that lacks something, and
+    HASH_MISMATCH for one that a host will not start either."""
     from cartdeck.discovery import discover
     from cartdeck.settings import load_settings
 
@@ -104,7 +105,10 @@ def _target(words: Sequence[str]) -> Target:
         for one in cartridges:
             if one.name == words[0]:
                 if not one.is_available:
-                    raise failure(Code.CARTRIDGE_UNAVAILABLE, f"{one.name} lacks {one.missing_text}.")
+                    message = f"{one.name} lacks {one.missing_text}"
+                    details = {"remedy": "Then check it again."}
+                    raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details=details)
+                one.verify()
                 return Target(one.command, one.manifest.to_json())
         names = ", ".join(one.name for one in cartridges)
     command = tuple(words) if len(words) > 1 else tuple(_split(words[0]))

@@ -62,8 +62,8 @@ def verify_installed(environment: Path, distribution: str, expected: str) -> Non
                 _verified[environment] = (expected, stamp)
                 return
     message = f"{distribution} in {environment} is not what was installed: found {found}, expected {expected}"
-    again = "Install it again from where it came: cartdeck install FOLDER, WHEEL or NAME --isolated"
-    raise failure(Code.HASH_MISMATCH, f"{message}. {again}")
+    again = "Install it again from where it came: cartdeck install FOLDER, WHEEL or NAME --isolated."
+    raise failure(Code.HASH_MISMATCH, message, details={"remedy": again})
 
 
 def _rows(record: Path) -> Iterator[str]:

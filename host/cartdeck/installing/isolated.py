@@ -96,11 +96,9 @@ async def _run_pip(arguments: Sequence[str], tell: Tell) -> None:
         lines = error.details.get("log", ())
         if not any(_LACKS_CARTDECK.search(line) for line in lines):
             raise
-        message = (
-            "pip finds no cartdeck in its package index for the new environment. Add --with and where cartdeck is: the "
-            "folder of its source, or a wheel"
-        )
-        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"log": lines}) from None
+        message = "pip finds no cartdeck in its package index for the new environment"
+        remedy = "Add --with and where cartdeck is: the folder of its source, or a wheel."
+        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"log": lines, "remedy": remedy}) from None
 
 
 def sweep_unfinished() -> int:

@@ -60,8 +60,8 @@ async def _run(command: Sequence[str], tell: Tell, what: str) -> None:
     if status:
         lines = [line for line in last if line.strip()]
         if any("No module named pip" in line for line in lines):
-            message = f"pip is not in this Python. Bring it with: {sys.executable} -m ensurepip"
-            raise failure(Code.CARTRIDGE_UNAVAILABLE, message)
+            remedy = f"Bring it with: {sys.executable} -m ensurepip"
+            raise failure(Code.CARTRIDGE_UNAVAILABLE, "pip is not in this Python", details={"remedy": remedy})
         said = next((line for line in lines if line.startswith("ERROR: ")), lines[-1] if lines else f"status {status}")
         raise failure(Code.START_FAILED, f"{what} failed: {said.removeprefix('ERROR: ')}", details={"log": lines})
 

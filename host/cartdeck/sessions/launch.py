@@ -15,7 +15,6 @@ import anyio.to_thread
 from cartdeck.cartridge_file import Limits
 from cartdeck.discovery import Cartridge
 from cartdeck.environment import HEARTBEAT_VARIABLE, KEEPALIVE_VARIABLE, child_environment, new_session_mark
-from cartdeck.installing.installed_hash import verify_installed
 from cartdeck.sessions.leftover import private_folder
 from cartdeck.sessions.log_ring import LogRing
 from cartdeck.sessions.network_cut import network_cut
@@ -26,10 +25,8 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 async def prepare(cartridge: Cartridge) -> None:
     """Raises HASH_MISMATCH where what was installed is not what is there now. Others start without a wait."""
-    installed = None if cartridge.file is None else cartridge.file.installed
-    if installed is not None:
-        where = (installed.environment, installed.distribution, cartridge.expected_hash)
-        await anyio.to_thread.run_sync(verify_installed, *where)
+    if cartridge.file is not None and cartridge.file.installed is not None:
+        await anyio.to_thread.run_sync(cartridge.verify)
 
 
 def launch(cartridge: Cartridge, settings: Settings) -> Process:
