@@ -1,11 +1,12 @@
 """Owns making a request ready for its place: the prompt as tokens, what can never fit refused, a sampler for each text.
 
-It does not know contexts. On the owner's thread, as soon as a request is submitted.
+It does not know contexts. On the owner's thread, as soon as a request is submitted; `read_text` is for any thread.
 """
 
 from typing import TYPE_CHECKING
 
 from cartdeck_gguf.choice import Choice
+from cartdeck_gguf.cutting import GivenUp, never
 from cartdeck_gguf.generation import Generation
 from cartdeck_gguf.prompt import Prompt
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -19,7 +20,7 @@ def read_prompt(generation: Generation, model: "LoadedModel") -> Prompt:
     `BAD_ARGUMENT`."""
     room, texts, prompt = model.context_size, generation.settings.texts, generation.prompt
     if isinstance(prompt, str):
-        prompt = Prompt(_tokenize(model, prompt))
+        prompt = read_text(prompt, model)
     count = generation.prompt_tokens = len(prompt.tokens)
     if not count:
         raise failure(
@@ -50,9 +51,10 @@ def make_choices(generation: Generation, model: "LoadedModel") -> list[Choice]:
     return choices
 
 
-def _tokenize(model: "LoadedModel", text: str) -> list[int]:
+def read_text(text: str, model: "LoadedModel", is_given_up: GivenUp = never) -> Prompt:
+    """The tokens of a prompt. Raises `CONTEXT_OVERFLOW`, `BAD_ARGUMENT`, and `CANCELLED` once it is given up."""
     room = model.context_size
-    if len(text) > room * model.vocabulary.longest_token_bytes or model.model.exceeds(text, room):
+    if len(text) > room * model.vocabulary.longest_token_bytes or model.model.exceeds(text, room, is_given_up):
         raise overflow(f"of {len(text):,} characters", room)
     unknown = model.vocabulary.unknown_characters(text)
     if unknown:
@@ -62,7 +64,7 @@ def _tokenize(model: "LoadedModel", text: str) -> list[int]:
             argument="prompt",
             phase="inference",
         )
-    return model.model.tokenize(text)
+    return Prompt(model.model.tokenize(text, is_given_up))
 
 
 def overflow(what: str, room: int, *, texts: int = 1, tokens: int | None = None) -> CartdeckError:

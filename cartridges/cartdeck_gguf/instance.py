@@ -4,6 +4,7 @@ It does not know caps. A request that gives up while it obtains or loads leaves 
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cartdeck_gguf.admission import read_text
 from cartdeck_gguf.attachments import (
     Attachments,
     Wanted,
@@ -21,6 +23,7 @@ from cartdeck_gguf.attachments import (
 )
 from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.constraining import Constrainer
+from cartdeck_gguf.cutting import SHORT_CHARACTERS
 from cartdeck_gguf.generation import Generation, LogLine, Piece
 from cartdeck_gguf.loading import LoadedModel, LoadSettings, check_model, import_engine, load, native_log
 from cartdeck_gguf.memory_plan import device_share, plan_memory
@@ -86,6 +89,7 @@ class Instance:
         gives the request up.
         """
         await self.constrainer.constrain(generation)
+        await self._read_long_text(generation)
         batcher = self.batcher
         generation.delivery.on_room = self.owner.wake
         batcher.submit(generation)
@@ -97,6 +101,16 @@ class Instance:
             if not generation.delivery.is_over:
                 batcher.cancel(generation)
                 self.owner.wake()
+
+    async def _read_long_text(self, generation: Generation) -> None:
+        """Cuts a long prompt into tokens beside the owner's thread, which others wait for meanwhile."""
+        text, given_up = generation.prompt, threading.Event()
+        if self._loaded is None or not isinstance(text, str) or len(text) <= SHORT_CHARACTERS:
+            return
+        try:
+            generation.prompt = await asyncio.to_thread(read_text, text, self._loaded, given_up.is_set)
+        finally:
+            given_up.set()
 
     async def ready(
         self, request: Request, output: Output, provenance: Provenance, *, sees_images: bool = False

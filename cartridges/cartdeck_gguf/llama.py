@@ -19,6 +19,7 @@ import numpy
 from llama_cpp import llama_cpp as native
 from llama_cpp import mtmd_cpp
 
+from cartdeck_gguf.cutting import Cutter, GivenUp, never
 from cartdeck_gguf.large_pages import ask_for_large_pages, own_memory
 from cartdeck_gguf.load_failure import load_failure
 from cartdeck_gguf.native_log import NativeLog
@@ -131,9 +132,10 @@ class Model:
                 raise failure(Code.CANCELLED, "the load was given up", phase="load")
             raise load_failure(path, errors=log.errors(), tail=log.tail(), engine=f"{LIBRARY} {VERSION}")
         self._vocabulary: Any = native.llama_model_get_vocab(self._model)
+        self._buffer = ctypes.create_string_buffer(_PIECE_BYTES)
+        self.cutter = Cutter(native, self._vocabulary, splitter=self._metadata(b"tokenizer.ggml.pre"))
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
-        self._buffer = ctypes.create_string_buffer(_PIECE_BYTES)
 
     @property
     def handle(self) -> Any:
@@ -164,38 +166,33 @@ class Model:
         """How many tokens the model was made to see."""
         return int(native.llama_model_n_ctx_train(self._model))
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str, is_given_up: GivenUp = never) -> list[int]:
         """The tokens of a prompt. Names of special tokens in it count as those tokens; one beginning-of-text token
         comes first where the model's metadata asks for it, and is not put before one that is there already."""
-        found = self._tokens(text)
+        found = self.cutter.cut(text, argument="prompt", is_given_up=is_given_up)
         first: Any = native.llama_vocab_bos(self._vocabulary)
         if native.llama_vocab_get_add_bos(self._vocabulary) and first >= 0 and found[:1] != [first]:
             found.insert(0, first)
         return found
 
-    def exceeds(self, text: str, tokens: int) -> bool:
+    def exceeds(self, text: str, tokens: int, is_given_up: GivenUp = never) -> bool:
         """Whether a long text has surely more than this many tokens: told from its parts, as far as needed.
 
-        The tokenizer takes time by the square of what it is given where special tokens are many (20 s for 1 MB of
-        them), and cannot be interrupted. A cut adds tokens, so parts count as half of what they have.
+        A cut adds tokens, so parts count as half of what they have.
         """
         count = 0
         for start in range(0, len(text) if len(text) > _PART_CHARACTERS else 0, _PART_CHARACTERS):
-            count += len(self._tokens(text[start : start + _PART_CHARACTERS]))
+            part = text[start : start + _PART_CHARACTERS]
+            count += len(self.cutter.cut(part, argument="prompt", is_given_up=is_given_up))
             if count > 2 * tokens:
                 return True
         return False
 
-    def _tokens(self, text: str, *, reads_special: bool = True) -> list[int]:
-        data = text.encode()
-        room = 3 * len(data) + 16  # a space that has no token of its own becomes three
-        tokens = (native.llama_token * room)()
-        count = native.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, reads_special)
-        if count < 0:
-            raise failure(
-                Code.HANDLER_FAILED, f"llama_tokenize gave {count} for {len(data):,} bytes", phase="inference"
-            )
-        return tokens[:count]
+    def _metadata(self, key: bytes) -> str:
+        """A text of the file's metadata; "" without it."""
+        buffer: Any = self._buffer
+        size = native.llama_model_meta_val_str(self._model, key, buffer, len(buffer))
+        return buffer.value.decode("utf-8", errors="replace") if size >= 0 else ""
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends the text."""
@@ -225,7 +222,7 @@ class Model:
             pieces=[self._read_piece(token) for token in everything],
             special=[token for token in everything if native.llama_vocab_is_control(self._vocabulary, token)],
             end=[token for token in everything if self.is_end(token)],
-            tokenize=lambda text: self._tokens(text, reads_special=False),
+            tokenize=lambda text: self.cutter.cut(text, reads_special=False),
         )
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LONGEST_TEXT_CHARACTERS: Final = 16_000_000
 LONGEST_WITH_SPECIAL: Final = 1_000_000
-"""Where special tokens are read and many, tokenizing takes time by the square of the text, and cannot be stopped."""
+"""Where special tokens are read, each of them may be a part of its own."""
 
 _KINDS: Final = {1: "unknown", 2: "unused", 4: "normal", 8: "control", 16: "user-defined", 32: "byte"}
 _UNUSED: Final = 2
@@ -63,14 +63,11 @@ class Tokenizer:
         Raises `BAD_ARGUMENT` for characters that the vocabulary cannot express, and for a text too long to be cut.
         """
         self.check(text, reads_special=reads_special)
-        data = text.encode()
-        room = 3 * len(data) + 16  # a space that has no token of its own becomes three
-        ids = (ctypes.c_int32 * room)()
-        native, handle = self._native, self._handle
-        count = native.llama_tokenize(handle, data, len(data), ids, room, adds_special, reads_special)
-        if count < 0:
-            raise failure(Code.HANDLER_FAILED, f"llama_tokenize gave {count} for {len(data):,} bytes")
-        found: list[int] = ids[:count]
+        cutter, native, handle = self._model.cutter, self._native, self._handle
+        found = cutter.cut(text, reads_special=reads_special)
+        if adds_special:
+            before, behind = cutter.ends()
+            found = [*before, *found, *behind]
         bos = native.llama_vocab_bos(handle)
         if adds_special and len(found) > 1 and found[0] == found[1] == bos and native.llama_vocab_get_add_bos(handle):
             del found[0]  # the text began with it already
