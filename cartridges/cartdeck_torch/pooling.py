@@ -51,7 +51,8 @@ def embedding_shape(folder: ModelFolder) -> EmbeddingShape:
 def _positions(folder: ModelFolder, text: Mapping[str, Any]) -> int:
     positions = _wanted(folder, "max_position_embeddings", _integer(text, "max_position_embeddings"))
     if folder.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        positions -= 2  # their positions begin behind the padding's own
+        padding = text.get("pad_token_id")
+        positions -= max(2, padding + 1 if type(padding) is int else 0)  # they begin behind the padding's own
     tokenizer = folder.record("tokenizer_config.json") or {}
     return min(positions, _integer(tokenizer, "model_max_length") or positions)
 

@@ -54,7 +54,7 @@ class Transcription:
     completion_tokens: int = 0
     finish_reason: FinishReason | None = None
     spoken: list[tuple[float, float]] = field(default_factory=lambda: [])
-    """Where somebody speaks, once that is known."""
+    """Where somebody speaks: given, or found before anything else."""
 
     @property
     def duration_s(self) -> float:

@@ -16,8 +16,9 @@ from transformers.generation.streamers import BaseStreamer
 from cartdeck_modelkit.image import RgbImage
 from cartdeck_protocol.errors import Code, failure
 from cartdeck_torch.describing import Description
-from cartdeck_torch.engine.loading import check_ids, load_weights
+from cartdeck_torch.engine.loading import check_ids, load_weights, refusing
 from cartdeck_torch.engine.pixels import PixelReader
+from cartdeck_torch.engine.stopping import layers_of, stopping
 from cartdeck_torch.engine.tokens import read_tokenizer
 from cartdeck_torch.engine.torch_device import TorchDevice
 from cartdeck_torch.folder import ModelFolder
@@ -46,12 +47,15 @@ class Captioner:
         text = self.model.config.text_config
         self.most_tokens = int(text.max_position_embeddings)
         self.vocabulary_size = int(text.vocab_size)
-        self._end = int(text.sep_token_id)
-        self._begin = int(text.bos_token_id)
         self._name = folder.name
+        self._layers = layers_of(self.model)
+        with refusing(folder):
+            self._end, self._begin = int(text.sep_token_id), int(text.bos_token_id)
+            check_ids([self._end, self._begin], self.vocabulary_size, name=self._name)
 
     def describe(self, image: RgbImage, description: Description, job: Job) -> None:
         """Says the image's description on `job`, its prompt left out. Raises `CONTEXT_OVERFLOW`, `CANCELLED`."""
+        description.completion_tokens = 0
         prompt = self.tokenizer.encode(description.prompt or "", add_special_tokens=False).ids
         check_ids(prompt, self.vocabulary_size, name=self._name)
         description.prompt_tokens = len(prompt)
@@ -68,7 +72,7 @@ class Captioner:
         job.stop.check()
         description.prompt_done = len(prompt)
         ids = torch.tensor([[self._begin, *prompt, self._end]], device=self.device)
-        with torch.inference_mode():
+        with torch.inference_mode(), stopping(self._layers, job):
             self.model.generate(
                 pixel_values=values,
                 input_ids=ids,  # the library takes the mark of the end off again

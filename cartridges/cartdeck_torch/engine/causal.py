@@ -7,7 +7,7 @@ It does not know requests. What a text leaves behind is a static cache, where th
 
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from inspect import signature
 from typing import Any
 
@@ -21,6 +21,7 @@ from cartdeck_torch.engine.kv_cache import KvCaches
 from cartdeck_torch.engine.loading import UNUSED_BY_TEXT, load_weights
 from cartdeck_torch.engine.prompting import Prompt, PromptMaker
 from cartdeck_torch.engine.sampler import Sampler
+from cartdeck_torch.engine.stopping import layers_of, stopping
 from cartdeck_torch.engine.tokens import read_tokenizer
 from cartdeck_torch.engine.torch_device import TorchDevice
 from cartdeck_torch.engine.vocabulary import PieceTable
@@ -31,7 +32,6 @@ from cartdeck_torch.settings import LoadSettings
 
 SLICE_TOKENS = 512
 """Of a prompt at a time: 6 % slower than the whole at once, and progress is seen. A cancel acts within a layer."""
-_LAYERS = ("DecoderLayer", "EncoderLayer", "VisionBlock")
 
 
 class TextGenerator:
@@ -53,7 +53,7 @@ class TextGenerator:
         self.caches = KvCaches(self.model.config, kind=settings.kv_cache)
         names = signature(self.model.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"
-        self._layers = [one for one in self.model.modules() if type(one).__name__.endswith(_LAYERS)]
+        self._layers = layers_of(self.model)
 
     def _load(
         self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
@@ -133,19 +133,8 @@ class TextGenerator:
                 message = f"logit-bias: found the token {token}, and the model has {self._pieces.size:,} tokens"
                 raise failure(Code.BAD_ARGUMENT, message, argument="logit-bias")
 
-    @contextmanager
-    def _stopping(self, job: Job):
-        """While the block runs, each layer asks first whether the text is still wanted."""
-
-        def ask(*_: Any) -> None:
-            job.stop.check()
-
-        hooks = [layer.register_forward_pre_hook(ask) for layer in self._layers]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+    def _stopping(self, job: Job) -> AbstractContextManager[None]:
+        return stopping(self._layers, job)
 
     def _find_ends(self, folder: ModelFolder, text: Any) -> set[int]:
         said = (folder.record("generation_config.json") or {}).get("eos_token_id", getattr(text, "eos_token_id", None))

@@ -8,7 +8,7 @@ It does not know processes. A group that lost a rank is made anew by the next te
 import gc
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -148,7 +148,7 @@ class ParallelTextGenerator(TextGenerator):
             raise RuntimeError("a rank was lost")  # numbers of a group that was ended mean nothing
         return logits
 
-    def _stopping(self, job: Job) -> Any:
+    def _stopping(self, job: Job) -> AbstractContextManager[None]:
         """Inside a step no rank may leave the others."""
         return nullcontext()
 
@@ -158,7 +158,7 @@ class ParallelTextGenerator(TextGenerator):
             return
         try:
             tell(Step.END, device=self.device)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:  # a group that was ended meanwhile is a ValueError
             self._lose(error)
         self._is_open = False
 

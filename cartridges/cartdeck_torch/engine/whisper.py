@@ -20,7 +20,8 @@ from transformers import (
 )
 
 from cartdeck_protocol.errors import Code, failure
-from cartdeck_torch.engine.loading import load_weights
+from cartdeck_torch.engine.loading import check_ids, load_weights, refusing
+from cartdeck_torch.engine.stopping import layers_of, stopping
 from cartdeck_torch.engine.tokens import read_tokenizer
 from cartdeck_torch.engine.torch_device import TorchDevice
 from cartdeck_torch.engine.voice import RATE_HZ, find_speech
@@ -46,27 +47,25 @@ class Transcriber:
         self.features = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
         self.most_tokens = int(self.model.config.max_target_positions)
         self._name = folder.name
-        self._start = self._token("<|startoftranscript|>")
-        self._languages = self._find_languages(folder)
-        self._rules = self._find_rules(folder)
+        self._layers = layers_of(self.model)
+        with refusing(folder):
+            self._start = self._token("<|startoftranscript|>")
+            self._languages = self._find_languages(folder)
+            self._rules = self._find_rules(folder)
         names = signature(self.model.model.decoder.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"
 
     def transcribe(self, asked: Transcription, job: Job) -> None:
         """Says the text on `job` as its segments close, and puts each `Segment` there. Raises `UNSUPPORTED` for a
-        language or task that the model does not know, `CANCELLED` within a step."""
+        language or task that the model does not know, `CANCELLED` within a layer."""
+        asked.completion_tokens = 0
         prompt_end = self._task(asked)
         samples = torch.frombuffer(bytearray(asked.samples), dtype=torch.float32)
-        asked.spoken = find_speech(samples, on_progress=lambda _: job.stop.check())
-        cursor_s, is_first = 0.0, True
+        asked.spoken = asked.spoken or find_speech(samples, on_progress=lambda _: job.stop.check())
+        cursor_s = 0.0
         while (window := next_window(asked.spoken, cursor_s, asked.duration_s)) is not None:
             job.stop.check()
-            cursor_s, segments = self._hear(samples, window, asked, prompt_end, job)
-            for segment in segments:
-                text = segment.text.lstrip() if is_first else segment.text
-                is_first = False
-                job.put(segment)
-                job.say(text)
+            cursor_s = self._hear(samples, window, asked, prompt_end, job)
             asked.done_s = min(cursor_s, asked.duration_s)
             job.touch()
         asked.done_s = asked.duration_s
@@ -74,30 +73,30 @@ class Transcriber:
 
     def _hear(
         self, samples: torch.Tensor, window: Window, asked: Transcription, prompt_end: list[int], job: Job
-    ) -> tuple[float, list[Segment]]:
-        """What is said in a window, and up to where it is understood."""
+    ) -> float:
+        """Says what is said in a window, each segment once it closes; up to where the window is understood."""
         part = samples[int(window.start_s * RATE_HZ) : int(window.end_s * RATE_HZ)].numpy()
         values = self.features(part, sampling_rate=RATE_HZ, return_tensors="pt")["input_features"]
+        teller = _Teller(self.tokenizer, window, asked, job)
         with torch.inference_mode():
             values = values.to(self.device, self.torch_dtype)
-            heard = self.model.model.encoder(values).last_hidden_state
-            prompt = self._prompt(heard, asked, prompt_end)
-            is_plain = asked.beams == 1
-            tokens = self._greedy(heard, prompt, asked, job) if is_plain else self._beams(values, asked, job)
-        parts, _ = split_marks(tokens, self._rules.first_mark)
+            with stopping(self._layers, job):
+                heard = self.model.model.encoder(values).last_hidden_state
+                prompt = self._prompt(heard, asked, prompt_end)
+                said = self._beams(values, asked, job) if asked.beams > 1 else None
+            if said is None:
+                said = self._greedy(heard, prompt, asked, job, on_mark=lambda found: teller.tell(self._parts(found)))
+        parts = self._parts(said)
         if not window.is_whole and parts and parts[-1][1] is None and len(parts) > 1:
             parts.pop()  # it is heard again, with what follows
-        length_s = window.end_s - window.start_s
-        segments = []
-        for start_s, end_s, inside in parts:
-            text = self.tokenizer.decode(inside, skip_special_tokens=True)
-            first, last = min(start_s, length_s), min(length_s if end_s is None else end_s, length_s)
-            if text.strip():
-                segments.append(Segment(window.start_s + first, window.start_s + max(first, last), text))
-        if window.is_whole or not segments or parts[-1][1] is None:
-            return window.end_s, segments
-        understood_s = window.start_s + min(parts[-1][1], length_s)
-        return (understood_s if understood_s > window.start_s + 1.0 else window.end_s), segments
+        teller.tell(parts, is_all=True)
+        if window.is_whole or not teller.has_told or parts[-1][1] is None:
+            return window.end_s
+        understood_s = window.start_s + min(parts[-1][1], window.end_s - window.start_s)
+        return understood_s if understood_s > window.start_s + 1.0 else window.end_s
+
+    def _parts(self, said: list[int]) -> list[tuple[float, float | None, list[int]]]:
+        return split_marks(said, self._rules.first_mark)[0]
 
     def _prompt(self, heard: torch.Tensor, asked: Transcription, prompt_end: list[int]) -> list[int]:
         if not self._languages:
@@ -113,8 +112,17 @@ class Transcriber:
         codes = list(self._languages)
         return codes[int(logits[[self._languages[code] for code in codes]].argmax())]
 
-    def _greedy(self, heard: torch.Tensor, prompt: list[int], asked: Transcription, job: Job) -> list[int]:
-        """The likeliest token each time, by the rules of the time marks."""
+    def _greedy(
+        self,
+        heard: torch.Tensor,
+        prompt: list[int],
+        asked: Transcription,
+        job: Job,
+        *,
+        on_mark: Callable[[list[int]], None],
+    ) -> list[int]:
+        """The likeliest token each time, by the rules of the time marks; `on_mark` is given all of them when a mark
+        follows a word."""
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         said: list[int] = []
         new = prompt
@@ -128,8 +136,11 @@ class Transcriber:
             token = int(logits.argmax())
             if token == self._rules.end:
                 break
+            closes = token >= self._rules.first_mark and bool(said) and said[-1] < self._rules.first_mark
             said.append(token)
             asked.completion_tokens += 1
+            if closes:
+                on_mark(said)
             new = [token]
         return said
 
@@ -171,13 +182,13 @@ class Transcriber:
         """Codes of languages and their tokens; none for a model that knows English alone."""
         settings = folder.record("generation_config.json") or {}
         known = settings.get("lang_to_id")
-        if isinstance(known, dict):
-            return {str(name).strip("<|>"): int(token) for name, token in known.items()}
-        return {}
+        if not isinstance(known, dict):
+            return {}
+        return {str(name).strip("<|>"): self._checked(token) for name, token in known.items()}
 
     def _find_rules(self, folder: ModelFolder) -> MarkRules:
         settings = folder.record("generation_config.json") or {}
-        unmarked = settings.get("no_timestamps_token_id") or self._token("<|notimestamps|>")
+        unmarked = self._checked(settings.get("no_timestamps_token_id") or self._token("<|notimestamps|>"))
         size = int(self.model.config.vocab_size)
         never = [*(settings.get("suppress_tokens") or []), unmarked]
         latest = int(settings.get("max_initial_timestamp_index") or 50)
@@ -185,14 +196,50 @@ class Transcriber:
             torch.tensor(sorted({int(one) for one in tokens if 0 <= int(one) < size}), device=self.device)
             for tokens in (never, settings.get("begin_suppress_tokens") or [])
         ]
-        first = int(unmarked) + 1
+        first = unmarked + 1
         return MarkRules(self._token("<|endoftext|>"), first, tensors[0], tensors[1].long(), first + latest)
 
     def _token(self, name: str) -> int:
         token = self.tokenizer.token_to_id(name)
         if token is None:
             raise failure(Code.BAD_MODEL_FILE, f"the tokenizer of {self._name} has no {name}", phase="load")
-        return int(token)
+        return self._checked(token)
+
+    def _checked(self, token: Any) -> int:
+        """A token that a file names. Raises `BAD_MODEL_FILE` for one that the model does not have."""
+        if type(token) is not int or token < 0:
+            raise failure(Code.BAD_MODEL_FILE, f"the files of {self._name} name the token {token!r:.80}", phase="load")
+        check_ids([token], int(self.model.config.vocab_size), name=self._name)
+        return token
+
+
+class _Teller:
+    """Says a window's segments on a job, each once."""
+
+    def __init__(self, tokenizer: Any, window: Window, asked: Transcription, job: Job) -> None:
+        self._tokenizer, self._window, self._asked, self._job = tokenizer, window, asked, job
+        self._told = 0
+        self.has_told = False
+        """Whether there was any text."""
+
+    def tell(self, parts: list[tuple[float, float | None, list[int]]], *, is_all: bool = False) -> None:
+        """Says those of all `parts` so far that it has not said, and which are closed, or all of them."""
+        length_s = self._window.end_s - self._window.start_s
+        for start_s, end_s, inside in parts[self._told :]:
+            if end_s is None and not is_all:
+                return
+            self._told += 1
+            first, last = min(start_s, length_s), min(length_s if end_s is None else end_s, length_s)
+            text = self._tokenizer.decode(inside, skip_special_tokens=True)
+            if text.strip():
+                self._say(self._window.start_s + first, self._window.start_s + max(first, last), text)
+
+    def _say(self, start_s: float, end_s: float, text: str) -> None:
+        text = text if self._job.has_said else text.lstrip()
+        self.has_told = True
+        self._asked.done_s = min(end_s, self._asked.duration_s)
+        self._job.put(Segment(start_s, end_s, text))
+        self._job.say(text)
 
 
 class _Stop(StoppingCriteria):

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import re
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,7 +24,10 @@ from cartdeck_torch.settings import LoadSettings
 from cartdeck_torch.speech import Transcription, Window, next_window, split_marks
 
 # The first of them fetches a model and converts it, once for a machine.
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated:DeprecationWarning"),  # the voice detector is one
+]
 
 AUDIO = Path(__file__).resolve().parents[2] / "data" / "audio"
 WithEngine = Callable[[Callable[[Engine], Awaitable[Any]]], Any]
@@ -67,6 +71,19 @@ async def hear(engine: Engine, model: Path, audio: bytes, **changes: Any) -> Hea
     arguments = {"model": str(model), "audio": audio, "threads": 1, **changes}
     async with engine.call(CAP, arguments) as call:
         return Heard([event async for event in call])
+
+
+def open_transcriber(path: Path) -> Any:
+    from cartdeck_torch.engine.models import open_model
+    from cartdeck_torch.engine.torch_device import open_device
+
+    device = open_device("cpu", threads=1)
+    return open_model(read_folder(path), LoadSettings(threads=1), device, report=lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def transcriber(whisper_tiny: Path) -> Any:
+    return open_transcriber(whisper_tiny)
 
 
 def test_a_sentence_is_written_down_with_its_times(with_engine: WithEngine, whisper_tiny: Path) -> None:
@@ -212,15 +229,96 @@ def test_what_a_model_of_english_cannot_do_is_said(with_engine: WithEngine, whis
     with_engine(use)
 
 
-@pytest.mark.timeout(600)  # twice as much is fetched
-@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated:DeprecationWarning")  # the voice detector is one
-def test_a_language_is_found_or_taken_as_given_and_translated(whisper_base: Path) -> None:
-    from cartdeck_torch.engine.models import open_model
-    from cartdeck_torch.engine.torch_device import open_device
+class CountingJob(Job):
+    """Knows how many tokens there were whenever it was given text."""
 
+    def __init__(self, asked: Transcription) -> None:
+        super().__init__()
+        self.counts: list[int] = []
+        self._asked = asked
+
+    def say(self, text: str) -> None:
+        self.counts.append(self._asked.completion_tokens)
+        super().say(text)
+
+
+def test_a_segment_is_said_as_it_closes_not_with_its_window(transcriber: Any) -> None:
+    asked = Transcription(np.concatenate([fox(), silence(1), fox(), silence(1), fox()]).tobytes(), RATE)
+
+    async def run() -> tuple[list[int], list[str]]:
+        job = CountingJob(asked)
+        transcriber.transcribe(asked, job)
+        return job.counts, [segment.text.strip() for segment in job.take()]
+
+    counts, texts = asyncio.run(run())
+    assert words_of(" ".join(texts)) == words_of(FOX) * 3
+    assert len(counts) == len(texts) > 1
+    assert counts[0] < counts[-1]
+    assert counts[0] <= asked.completion_tokens // 2
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_cancel_acts_within_a_layer_of_what_listens(transcriber: Any, beams: int) -> None:
+    layers = transcriber.model.model.encoder.layers
+    passed: list[int] = []
+
+    async def run() -> None:
+        job = Job()
+        hooks = [layer.register_forward_hook(lambda *_: passed.append(1)) for layer in layers]
+        hooks.append(layers[1].register_forward_hook(lambda *_: job.stop.set()))
+        try:
+            transcriber.transcribe(Transcription(fox().tobytes(), RATE, beams=beams), job)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    with pytest.raises(CartdeckError) as caught:
+        asyncio.run(run())
+    assert caught.value.code is Code.CANCELLED
+    assert (len(passed), len(layers)) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("lang_to_id", {"<|en|>": 999_999}), ("lang_to_id", {"<|en|>": -1}), ("no_timestamps_token_id", "many")],
+)
+def test_a_token_that_the_model_does_not_have_is_refused_when_it_is_loaded(
+    whisper_tiny: Path, tmp_path: Path, name: str, value: Any
+) -> None:
+    for file in whisper_tiny.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    path = tmp_path / "generation_config.json"
+    record = json.loads(path.read_text("utf-8"))
+    path.unlink()
+    path.write_text(json.dumps({**record, name: value}), "utf-8")
+    with pytest.raises(CartdeckError) as caught:
+        open_transcriber(tmp_path)
+    assert caught.value.code is Code.BAD_MODEL_FILE
+
+
+def test_the_voice_detector_leaves_the_number_of_threads_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from cartdeck_torch.engine import voice
+
+    for module in [one for one in sys.modules if one.partition(".")[0] == "silero_vad"]:
+        monkeypatch.delitem(sys.modules, module)
+    voice._detector.cache_clear()
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        ((start_s, end_s),) = voice.find_speech(torch.from_numpy(fox()), on_progress=lambda _: None)
+        assert torch.get_num_threads() == 2
+        assert start_s < 0.5
+        assert end_s > 2.2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.timeout(600)  # twice as much is fetched
+def test_a_language_is_found_or_taken_as_given_and_translated(whisper_base: Path) -> None:
     audio = decode_audio((AUDIO / "pangrama_fr.flac").read_bytes(), rate_hz=RATE)
-    device = open_device("cpu", threads=1)
-    model = open_model(read_folder(whisper_base), LoadSettings(threads=1), device, report=lambda _: None)
+    model = open_transcriber(whisper_base)
 
     async def text_of(asked: Transcription) -> str:
         job = Job()
