@@ -52,7 +52,8 @@ class Meaning(Enum):
 _MEMORY_CLASSES: Final = frozenset({"OutOfMemoryError", "MemoryError"})
 _POISON_CLASSES: Final = frozenset({"AcceleratorError", "DistBackendError"})
 _MEMORY_WORDS: Final = re.compile(
-    r"CUDA out of memory|DefaultCPUAllocator: (?:can't|not enough) .*memory", re.IGNORECASE
+    r"CUDA (?:error: )?out of memory|ALLOC(?:ATION)?_FAILED|DefaultCPUAllocator: (?:can't|not enough) .*memory",
+    re.IGNORECASE,
 )
 _POISON_WORDS: Final = re.compile(
     r"CUDA error|device-side assert|illegal memory access|unspecified launch failure|launch failed|"
@@ -67,12 +68,12 @@ _UNITS_OF_TEN: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 def meaning_of(error: BaseException) -> Meaning:
     """What `error`, raised by a job, says of the device.
 
-    Memory comes first: a failed allocation of cuBLAS and torch's own OutOfMemoryError name CUDA too, and leave the
-    context whole.
+    Memory comes first: a failed allocation of cuBLAS, cuDNN or CUDA's own (an AcceleratorError) and torch's
+    OutOfMemoryError name CUDA too, and leave the context whole.
     """
     classes = {kind.__name__ for kind in type(error).__mro__}
     words = str(error)
-    if classes & _MEMORY_CLASSES or "ALLOC_FAILED" in words:
+    if classes & _MEMORY_CLASSES:
         return Meaning.OUT_OF_MEMORY
     if not classes & {"RuntimeError", *_POISON_CLASSES}:
         return Meaning.ORDINARY

@@ -10,7 +10,7 @@ from typing import Final
 
 from cartdeck_modelkit.phases import obtain_model
 from cartdeck_modelkit.provenance import ModelIdentity, Provenance
-from cartdeck_protocol.errors import CartdeckError, Code
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk import Cartridge, Output, Request
 from cartdeck_torch.folder import ModelFolder, read_folder
 from cartdeck_torch.instance import ENGINE_LIBRARY, Instance
@@ -29,8 +29,8 @@ _open_calls: set[int] = set()
 async def answering(request: Request, output: Output, spec: str) -> AsyncGenerator[Provenance]:
     """A call with a model: its provenance leaves with whatever ends it.
 
-    When the device is lost, every open call is answered `DEVICE_FAULT`, and with the last of them the process leaves,
-    so that the host starts a new one.
+    When the device is lost, every open call is answered `DEVICE_FAULT`, and with the last of them that fails or is
+    given up the process leaves, so that the host starts a new one.
     """
     manifest = cartridge.manifest
     provenance = Provenance(
@@ -44,11 +44,15 @@ async def answering(request: Request, output: Output, spec: str) -> AsyncGenerat
         yield provenance
     except CartdeckError as error:
         _open_calls.discard(request.id)
-        if error.code is Code.DEVICE_FAULT and instance.fault is not None and not _open_calls:
+        if instance.fault is not None and not _open_calls:
             raise SystemExit(EXIT_DEVICE_LOST) from error
         raise
     except asyncio.CancelledError:
         provenance.finish_reason = "cancelled"
+        _open_calls.discard(request.id)
+        if instance.fault is not None and not _open_calls:
+            why, details = request.cancel_reason or "given up by the caller", {"provenance": provenance.record()}
+            raise SystemExit(EXIT_DEVICE_LOST) from failure(Code.CANCELLED, why, details=details)
         raise
     finally:
         _open_calls.discard(request.id)

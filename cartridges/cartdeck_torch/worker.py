@@ -156,20 +156,23 @@ class DeviceWorker:
         device = self._ready()
         outcome = self._try(device, function)
         if isinstance(outcome, _RanOut) and may_retry():
-            for model in self._slab:
-                _clear(model)
-            _release(device)
+            self._try(device, self._make_room)
             outcome = self._try(device, function)
         if not isinstance(outcome, _RanOut):
             return outcome
-        _release(device)
-        memory = device.memory()
+        found = self._try(device, _memory_left)
+        memory = DeviceMemory() if isinstance(found, _RanOut) else found
         raise failure(
             Code.OUT_OF_MEMORY,
             f"{device.name} has not enough memory for this: {_size(outcome.needed_bytes)} more were needed"
             + (f", and {_size(memory.free_bytes)} are free" if memory.total_bytes else ""),
             details={"need": outcome.needed_bytes, "free": memory.free_bytes or None, "said": outcome.words},
         )
+
+    def _make_room(self, device: Device) -> None:
+        for model in self._slab:
+            _clear(model)
+        _release(device)
 
     def _ready(self) -> Device:
         if self.fault is not None:
@@ -256,6 +259,11 @@ def _clear(model: Any) -> None:
 def _release(device: Device) -> None:
     gc.collect()
     device.release_cached()
+
+
+def _memory_left(device: Device) -> DeviceMemory:
+    _release(device)
+    return device.memory()
 
 
 def _size(size_bytes: int | None) -> str:

@@ -7,6 +7,7 @@ It does not know models.
 
 import gc
 import os
+from contextlib import suppress
 from typing import Any
 
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
@@ -48,7 +49,8 @@ class TorchDevice:
         torch.set_grad_enabled(False)  # the setting belongs to the thread
         if device.type == "cuda":
             torch.cuda.set_device(device)
-            torch.cuda.synchronize()  # makes the context now, on this thread
+            torch.zeros(1, device=device).add_(1)  # makes the context now, on this thread, and runs something in it
+            torch.cuda.synchronize()
 
     @property
     def name(self) -> str:
@@ -72,16 +74,24 @@ def open_device(name: str = "auto", *, threads: int) -> TorchDevice:
     """
     if name == "cpu":
         return TorchDevice(torch.device("cpu"), threads=threads)
-    count = torch.cuda.device_count() if torch.backends.cuda.is_built() and torch.cuda.is_available() else 0
+    count = _gpus()
     place = int(name.partition(":")[2] or 0)
-    if place < count:
-        return TorchDevice(torch.device(f"cuda:{place}"), threads=threads)
     why = "torch finds none" if torch.backends.cuda.is_built() else "this torch is built for the CPU"
+    for index in range(count) if name == "auto" else [place] if place < count else []:
+        try:
+            return TorchDevice(torch.device(f"cuda:{index}"), threads=threads)
+        except Exception as error:  # whatever the driver has to say: it is too old, or another process has it alone
+            why = f"cuda:{index}: {(str(error).strip() or type(error).__name__).splitlines()[0][:300]}"
     if name != "auto":
         there = ", ".join(["cpu", *(f"cuda:{index}" for index in range(count))])
-        message = f"there is no device {name} here ({why if not count else there}); leave device out, or take cpu"
+        found = why if place < count or not count else there
+        message = f"there is no device {name} here that can be used ({found}); leave device out, or take cpu"
         raise failure(Code.UNSUPPORTED, message, argument="device", phase="load")
     return TorchDevice(torch.device("cpu"), threads=threads, notice=f"no GPU can be used here ({why})")
+
+
+def _gpus() -> int:
+    return torch.cuda.device_count() if torch.backends.cuda.is_built() and torch.cuda.is_available() else 0
 
 
 def choose_dtype(wanted: str, stored: str, device: TorchDevice) -> tuple[torch.dtype, str | None]:
@@ -106,18 +116,16 @@ def describe_devices() -> list[dict[str, Any]]:
     """Each device that can be used, the CPU first."""
     found: list[dict[str, Any]] = [{"name": "cpu", "title": "CPU", "memory_free_bytes": 0, "memory_total_bytes": 0}]
     found[0]["dtypes"] = ["float32", "bfloat16"]
-    if torch.backends.cuda.is_built() and torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
+    for index in range(_gpus()):
+        with suppress(RuntimeError, AssertionError), torch.cuda.device(index):  # one that cannot be asked is left out
             free, total = torch.cuda.mem_get_info(index)
-            dtypes = ["float32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])]
-            title = torch.cuda.get_device_name(index)
             found.append(
                 {
                     "name": f"cuda:{index}",
-                    "title": title,
+                    "title": torch.cuda.get_device_name(index),
                     "memory_free_bytes": free,
                     "memory_total_bytes": total,
-                    "dtypes": dtypes,
+                    "dtypes": ["float32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])],
                 }
             )
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cartdeck_torch
-from cartdeck import Engine, Settings
+from cartdeck import Data, Engine, Settings
 from cartdeck_protocol.errors import CartdeckError, Code
 
 LIMIT_S = 60.0
@@ -95,9 +95,11 @@ def with_engine(settings: Settings, use: Callable[[Engine], Awaitable[None]]) ->
     asyncio.run(run())
 
 
-async def texts_of(texts: list[str]) -> Any:
+async def texts_of(texts: list[str], *, end: asyncio.Event | None = None) -> Any:
     for text in texts:
         yield text
+    if end is not None:
+        await end.wait()
 
 
 def test_a_lost_device_costs_the_calls_that_were_there_and_no_later_one(settings: Settings, tiny_bert: Path) -> None:
@@ -121,6 +123,30 @@ def test_a_lost_device_costs_the_calls_that_were_there_and_no_later_one(settings
         assert set(codes) == {Code.DEVICE_FAULT}
         assert time.monotonic() - started < 10
         assert await ask("a") != first  # the process is another one
+
+    with_engine(settings, use)
+
+
+def test_the_process_leaves_too_when_the_last_call_of_a_lost_device_is_given_up(
+    settings: Settings, tiny_bert: Path
+) -> None:
+    async def use(engine: Engine) -> None:
+        def arguments(texts: Any) -> dict[str, Any]:
+            return {"model": str(tiny_bert), "texts": texts, "threads": 1}
+
+        idle = engine.call(CAP, arguments(texts_of(["a"], end=asyncio.Event())))
+        async with idle:
+            async for event in idle:
+                if isinstance(event, Data):
+                    break
+            with pytest.raises(CartdeckError) as caught:
+                await engine.run(CAP, arguments(texts_of(["!"])))
+            assert caught.value.code is Code.DEVICE_FAULT
+            idle.cancel("enough")
+            with pytest.raises(CartdeckError) as caught:
+                await idle.collect()
+            assert caught.value.code is Code.CANCELLED
+        assert (await engine.run(CAP, arguments(texts_of(["a"])))).items[0] != event.value
 
     with_engine(settings, use)
 

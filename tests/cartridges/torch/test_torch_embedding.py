@@ -11,6 +11,7 @@ import pytest
 
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.batching import plan_batches
+from cartdeck_torch.device import DeviceMemory
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.settings import LoadSettings
 
@@ -220,3 +221,38 @@ def test_a_load_that_is_given_up_ends_there(tiny_bert: Path) -> None:
     assert len(seen) == 3
     open_model(read_folder(tiny_bert), LoadSettings(), device, report=seen.append)
     assert seen[-1] == 1.0
+
+
+def test_places_begin_behind_the_padding_whichever_token_that_is(make_encoder: BertFolder) -> None:
+    embedder = open_embedder(make_encoder("roberta", max_position_embeddings=32, pad_token_id=9))
+    assert embedder.shape.max_tokens == 22
+    assert vectors_of(embedder, ["word " * 50], truncate="end").shape == (1, 32)
+
+
+def test_a_gpu_that_is_there_and_cannot_be_used_is_left_for_the_cpu_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process has it alone, or its driver is too old: torch says so when it is first touched."""
+    import torch
+
+    from cartdeck_torch.engine.torch_device import describe_devices, open_device
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nmore words")
+
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", refuse)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", refuse)
+    found = open_device("auto", threads=1)
+    assert (found.name, found.memory()) == ("cpu", DeviceMemory(free_bytes=0, total_bytes=0))
+    assert found.notice == (
+        "no GPU can be used here (cuda:0: CUDA error: CUDA-capable device(s) is/are busy or unavailable)"
+    )
+    with pytest.raises(CartdeckError, match="busy or unavailable") as caught:
+        open_device("cuda:0", threads=1)
+    assert (caught.value.code, caught.value.argument) == (Code.UNSUPPORTED, "device")
+    with pytest.raises(CartdeckError, match=r"cuda:3 .*\(cpu, cuda:0\)"):
+        open_device("cuda:3", threads=1)
+    assert [one["name"] for one in describe_devices()] == ["cpu"]

@@ -102,6 +102,11 @@ def worker() -> DeviceWorker:
             Meaning.OUT_OF_MEMORY,
         ),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), Meaning.OUT_OF_MEMORY),
+        (AcceleratorError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'"), Meaning.OUT_OF_MEMORY),
+        (
+            RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+            Meaning.OUT_OF_MEMORY,
+        ),
         (AcceleratorError("CUDA error: an illegal memory access was encountered"), Meaning.POISON),
         (AcceleratorError("anything at all"), Meaning.POISON),
         (RuntimeError("CUDA error: device-side assert triggered"), Meaning.POISON),
@@ -167,6 +172,17 @@ def test_a_lost_device_answers_every_job_at_once_and_still_shuts_down(worker: De
     assert worker.fault is not None
     assert words in worker.fault.message
     worker.shutdown().result(LIMIT_S)
+
+
+def test_a_device_that_is_lost_while_memory_goes_back_is_lost_too() -> None:
+    class Breaking(DeviceDouble):
+        def release_cached(self) -> None:
+            raise AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    worker = DeviceWorker(Breaking)
+    assert code_of(worker.start(failing(lambda: OutOfMemoryError("CUDA out of memory.")))) is Code.DEVICE_FAULT
+    assert not worker.is_healthy
+    assert code_of(worker.memory()) is Code.DEVICE_FAULT
 
 
 def test_an_ordinary_error_is_its_jobs_alone(worker: DeviceWorker) -> None:
