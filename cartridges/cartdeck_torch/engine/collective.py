@@ -49,6 +49,8 @@ def join_group(device: torch.device, work: RankWork, *, look: Callable[[], None]
     """
     leave_group()  # an earlier model's
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
+    # what NCCL's own watch finds ends the group, and not this process with it: its leader has a request to answer
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
     is_gpu = device.type == "cuda"
     store = dist.FileStore(work.store, work.ranks)  # pyright: ignore[reportPrivateImportUsage] - its documented place
     store.set(f"here/{work.rank}", "1")
@@ -76,20 +78,20 @@ def _wait_for_all(store: Any, work: RankWork, look: Callable[[], None]) -> None:
 
 def leave_group() -> None:
     """Whether the others are there or not."""
-    if not dist.is_initialized():
-        return
-    if dist.get_backend() == "nccl":
-        abort_group()  # to destroy it would wait for those that are gone
-    else:
-        with suppress(RuntimeError):
+    with suppress(RuntimeError, AssertionError, ValueError):  # what another thread left meanwhile
+        if not dist.is_initialized():
+            return
+        if dist.get_backend() == "nccl":
+            abort_group()  # to destroy it would wait for those that are gone
+        else:
             dist.destroy_process_group()
 
 
 def abort_group() -> None:
     """Ends what waits for the others on a GPU. On a CPU nothing needs it: who waits there is told by the closed socket.
     May be called by another thread."""
-    if dist.is_initialized() and dist.get_backend() == "nccl":
-        with suppress(RuntimeError, AssertionError, ValueError):
+    with suppress(RuntimeError, AssertionError, ValueError):  # what another thread left meanwhile
+        if dist.is_initialized() and dist.get_backend() == "nccl":
             dist.distributed_c10d._abort_process_group()
 
 
