@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / folder) for folder in ("protocol", "cartridges")]
 LIMIT_S = 120.0
 IMAGE_TOKEN = 255
+TINY = ROOT / "tests" / "data" / "models"
+"""A small CLIP and a small BLIP, trained on coloured shapes."""
+RATE_HZ = 16_000
 TEMPLATE = "{% for m in messages %}{{ m['content'] if m['content'] is string else '' }}{% endfor %}"
 
 
@@ -73,7 +76,38 @@ def make_models(folder: Path) -> dict[str, Path]:
         tokenizer.save(str(found[name] / "tokenizer.json"))
         if name == "llava":
             write_processor(found[name], tokenizer)
-    return found
+    return {
+        **found,
+        "whisper": make_whisper(folder / "whisper"),
+        "clip": TINY / "tiny-clip",
+        "blip": TINY / "tiny-blip",
+    }
+
+
+def make_whisper(folder: Path) -> Path:
+    """A small random Whisper of two languages, whose words are single letters."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models
+
+    names = ["endoftext", "startoftranscript", "en", "fr", "translate", "transcribe", "notimestamps"]  # 256 to 262
+    tokenizer = Tokenizer(models.BPE(vocab={chr(code): code for code in range(256)}, merges=[]))
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([f"<|{name}|>" for name in (*names, *(f"{0.02 * mark:.2f}" for mark in range(1501)))])
+    size = tokenizer.get_vocab_size()
+    shapes = {f"{side}_{what}": count for side in ("encoder", "decoder") for what, count in
+              (("layers", 2), ("attention_heads", 2), ("ffn_dim", 128))}  # fmt: skip
+    marks = {"pad_token_id": 256, "bos_token_id": 256, "eos_token_id": 256, "decoder_start_token_id": 257}
+    config = transformers.WhisperConfig(
+        vocab_size=size, d_model=64, max_target_positions=64, init_std=0.2, **shapes, **marks
+    )
+    model = transformers.WhisperForConditionalGeneration(config)
+    folder.mkdir()
+    model.save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {**marks, "lang_to_id": {"<|en|>": 258, "<|fr|>": 259}, "no_timestamps_token_id": 262}
+    settings |= {"task_to_id": {"translate": 260, "transcribe": 261}, "is_multilingual": True}
+    (folder / "generation_config.json").write_text(json.dumps(settings), "utf-8")
+    return folder
 
 
 def write_processor(folder: Path, tokenizer: Any) -> None:
@@ -109,6 +143,7 @@ def check_all(checks: Checks, models: dict[str, Path], *, is_dry: bool, threads:
 
         return worker.load(make, name).result(LIMIT_S)
 
+    torch.backends.cudnn.allow_tf32 = False  # convolutions as exact as the CPU's: texts are compared letter by letter
     gpu, cpu = worker_on("cpu" if is_dry else "cuda:0"), worker_on("cpu")
     if not is_dry:
         devices = describe_devices()
@@ -190,6 +225,7 @@ def check_all(checks: Checks, models: dict[str, Path], *, is_dry: bool, threads:
         return texts[0] == texts[1], texts
 
     checks.run("a greedy text about an image in float32 is that of the CPU", images_agree)
+    check_others(checks, lambda name: [(worker, load(worker, name, dtype="float32")) for worker in (gpu, cpu)])
 
     def stops_early() -> tuple[bool, Any]:
         handle = load(gpu, "llama", dtype="float32")
@@ -242,6 +278,57 @@ def check_all(checks: Checks, models: dict[str, Path], *, is_dry: bool, threads:
         return codes == ["DEVICE_FAULT"] * 2 and not gpu.is_healthy, codes
 
     checks.run("a device-side assert makes the worker drain-only", is_lost)
+
+
+def check_others(checks: Checks, load_both: Callable[[str], list[tuple[Any, Any]]]) -> None:
+    """Images and speech: what the device and the CPU make of the same."""
+    import numpy as np
+
+    from cartdeck_modelkit.image import RgbImage
+    from cartdeck_torch.describing import Description
+    from cartdeck_torch.speech import Transcription
+
+    shapes = np.full((2, 64, 64, 3), 120, np.uint8)
+    shapes[0, 20:44, 20:44] = (220, 30, 30)
+    shapes[1, 16:48, 16:48] = (40, 70, 220)
+    images = [RgbImage(64, 64, one.tobytes()) for one in shapes]
+
+    def says(worker: Any, handle: Any, work: Callable[[Any, Any], None]) -> str:
+        async def run() -> str:
+            return "".join([piece async for piece in worker.submit(handle, work).pieces()])
+
+        return asyncio.run(run())
+
+    def image_vectors_agree() -> tuple[bool, Any]:
+        rows = []
+        for worker, handle in load_both("clip"):
+            found = worker.use(handle, lambda model: model.embed_images(images, normalize=True)).result(LIMIT_S)
+            rows.append(np.stack([np.frombuffer(one, "<f4") for one in found]))
+        lowest = float((rows[0] * rows[1]).sum(1).min())
+        return lowest > 0.9999, lowest
+
+    checks.run("vectors of images are those of the CPU", image_vectors_agree)
+
+    def captions_agree() -> tuple[bool, Any]:
+        texts = [
+            says(worker, handle, lambda model, job: model.describe(images[0], Description(None, 12), job))
+            for worker, handle in load_both("blip")
+        ]
+        return texts[0] == texts[1] and "red" in texts[0], texts
+
+    checks.run("a caption is that of the CPU", captions_agree)
+
+    def speech_agrees() -> tuple[bool, Any]:
+        samples = np.random.default_rng(0).standard_normal(4 * RATE_HZ).astype("<f4").tobytes()
+        texts = []
+        for worker, handle in load_both("whisper"):
+            for beams in (1, 2):
+                asked = Transcription(samples, RATE_HZ, beams=beams, spoken=[(0.0, 4.0)])
+                text = says(worker, handle, lambda model, job, asked=asked: model.transcribe(asked, job))
+                texts.append((asked.found_language, text))
+        return texts[:2] == texts[2:] and bool(texts[0][1]), texts
+
+    checks.run("what is heard, by one reading and by two, is that of the CPU", speech_agrees)
 
 
 def main() -> int:
