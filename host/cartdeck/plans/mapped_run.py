@@ -55,6 +55,7 @@ class MappedRun(StepRun):
         self._open_calls = 0
 
     async def run(self) -> None:
+        self.context.on_begun(self)
         try:
             await self._prepare()
             await self.work_all()
@@ -277,6 +278,7 @@ class MappedRun(StepRun):
         if not slots.take_now(self.cartridge, self.capacity):
             await slots.take(self.cartridge, self.capacity)
         kind = StepCall if self.items.is_complete else AdmittedCall
+        self.report.tries += 1
         call = self.make_call(arguments, item, keeps=True, kind=kind)
         if isinstance(call, AdmittedCall):
             call.watch(self.on_admitted)

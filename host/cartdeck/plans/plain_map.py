@@ -105,6 +105,7 @@ class PlainMap(MappedRun):
         for taken, entry in zip(self.items.sources, row, strict=True):
             argument = taken.argument
             arguments[argument.name] = entry if type(entry) is bytes else as_value(entry, argument)
+        self.report.tries += 1
         call = self.make_call(arguments, (self.items.taken - 1,), keeps=True, kind=ItemCall)
         if self.tally.count is None:
             self.count_items()

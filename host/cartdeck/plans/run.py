@@ -15,19 +15,17 @@ import anyio
 from cartdeck.calls.pulling import Source
 from cartdeck.engine import Engine
 from cartdeck.plans.call_key import CallKeys
-from cartdeck.plans.compiling import CompiledPlan, CompiledStep, compile_plan
+from cartdeck.plans.compiling import CompiledPlan, compile_plan
 from cartdeck.plans.events import PlanEnded, PlanEvent, StepState
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.graph import ABSENT, FAIL
 from cartdeck.plans.inputs import check_inputs, depths_of, entries_of
 from cartdeck.plans.kept import Kept
-from cartdeck.plans.mapped_run import MappedRun
-from cartdeck.plans.plain_map import PlainMap, is_plain
 from cartdeck.plans.plan import Plan
 from cartdeck.plans.result import Output, PlanResult
-from cartdeck.plans.single_run import SingleRun
 from cartdeck.plans.slots import Slots
 from cartdeck.plans.spool import Budget, Spool
+from cartdeck.plans.step_making import StepMaker
 from cartdeck.plans.step_run import Context, StepRun
 from cartdeck.plans.tally import PlanTally
 from cartdeck.plans.telling import Telling
@@ -71,8 +69,7 @@ class PlanRun:
             raise failure(Code.BAD_ARGUMENT, f"on_error is {on_error!r:.40}; expected {FAIL} or {ABSENT}")
         self._on_error = on_error
         self._telling = Telling()
-        self._steps: dict[str, StepRun] = {}
-        self._flows: dict[str, Flow] = {}
+        self._maker: StepMaker | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._outputs: dict[str, Output] = {}
         self._kept: Kept | None = None
@@ -139,7 +136,7 @@ class PlanRun:
     @property
     def report(self) -> PlanResult:
         """What there is of the result, also of a plan that failed: each step's state, and what outputs there are."""
-        return PlanResult(self._outputs, {name: step.report for name, step in self._steps.items()})
+        return PlanResult(self._outputs, {} if self._maker is None else self._maker.reports())
 
     @property
     def error(self) -> CartdeckError | None:
@@ -149,7 +146,8 @@ class PlanRun:
     @property
     def spilled(self) -> dict[str, int]:
         """How many pieces or items of each value went to a temporary file."""
-        return {name: flow.spool.spilled for name, flow in self._flows.items() if flow.spool.spilled}
+        flows = {} if self._maker is None else self._maker.flows
+        return {name: flow.spool.spilled for name, flow in flows.items() if flow.spool.spilled}
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
         """Give the plan up, wherever it stands: every call is cancelled. Does nothing after the end."""
@@ -197,35 +195,24 @@ class PlanRun:
             keys=None if self._kept is None else CallKeys(self._kept, engine),
             on_error=self._on_error,
             at_once=at_once,
+            on_begun=self._on_step_begun,
             on_ended=self._on_step_ended,
         )
+        maker = self._maker = StepMaker(self.compiled, context)
         self._done = engine.loop.create_future()
-        for value in self.compiled.values.values():
-            self._flows[value.name] = Flow(value.name, value.depth, budget)
         for value in self.compiled.inputs:
-            self._offer(self._flows[value.name], given[value.name], budget)
-        for compiled_step in self.compiled.steps.values():
-            self._steps[compiled_step.name] = self._make(context, compiled_step)
+            self._offer(maker.flow(value.name), given[value.name], budget)
         for value in self.compiled.outputs:
-            flow = self._flows[value.name]
+            flow = maker.flow(value.name)
             self._outputs[value.name] = Output(flow, flow.reader(keeps=True), value.media)
-        self._open = len(self._steps)
-        for step in self._steps.values():
+        self._open = len(self.compiled.steps)
+        for step in maker.made_first():
             self._watch(step)
 
     def _begun(self) -> "asyncio.Future[None]":
         if self._done is None:
             raise RuntimeError("the plan is not open: use `async with PlanRun(...) as run`")
         return self._done
-
-    def _make(self, context: Context, compiled: CompiledStep) -> StepRun:
-        kind = (PlainMap if is_plain(context, compiled) else MappedRun) if compiled.loops else SingleRun
-        sources = {binding.source: self._flows[binding.source] for binding in compiled.bindings}
-        step = compiled.step
-        targets = {output: self._flows[value] for output, value in step.sides.items()}
-        if step.target is not None:
-            targets[""] = self._flows[step.target]
-        return kind(context, compiled, sources, targets)
 
     def _offer(self, flow: Flow, entries: Any, budget: Budget) -> None:
         """Fill an input: at once, or by a task as it comes."""
@@ -264,6 +251,12 @@ class PlanRun:
             await flow.spool.room(3600.0)
 
     # -- who may start
+
+    def _on_step_begun(self, step: StepRun) -> None:
+        """Its call is on its way, and nothing of what it gives has come: those that read it are made meanwhile."""
+        assert self._maker is not None
+        for reader in self._maker.made_readers(step):
+            self._watch(reader)
 
     def _watch(self, step: StepRun) -> None:
         """Start the step when its sources have come far enough.
@@ -331,7 +324,8 @@ class PlanRun:
         self._error = error
         for pump in self._pumps:
             pump.cancel()
-        for step in [*self._steps.values()]:
+        assert self._maker is not None
+        for step in self._maker.made_all():
             if step.state.is_final:
                 continue
             step.stopped_by = because
@@ -340,7 +334,7 @@ class PlanRun:
             if step.state is StepState.WAITING:
                 state = StepState.SKIPPED if because is not None else StepState.CANCELLED
                 step.finish(state, because=because)
-        for flow in self._flows.values():
+        for flow in self._maker.flows.values():
             if not flow.is_ended:
                 flow.fail(error)
 
@@ -354,7 +348,8 @@ class PlanRun:
             self.tally.succeed()
         if self._kept is not None:
             self._kept.close()
-        self._context.on_ended = _no_more  # so that a run nobody holds is gone, and its files with it
+        # So that a run nobody holds is gone, and its files with it.
+        self._context.on_begun = self._context.on_ended = _no_more
         self._telling.tell(PlanEnded(self.tally.overall, self._error))
         done.set_result(None)
 

@@ -9,6 +9,7 @@ from typing import Any
 from cartdeck.events import Data, End
 from cartdeck.plans.compiling import CompiledStep
 from cartdeck.plans.conformance import OutputCheck
+from cartdeck.plans.events import StepState
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.kept import Kept
 from cartdeck.plans.source_values import Taken, scalar, sequence, short
@@ -16,10 +17,11 @@ from cartdeck.plans.spool import NOTHING
 from cartdeck.plans.step_call import StepCall
 from cartdeck.plans.step_run import Context, StepRun
 from cartdeck_protocol.caps import ArgumentDefinition
+from cartdeck_protocol.errors import CartdeckError
 
 
 class SingleRun(StepRun):
-    __slots__ = ("_keeps", "_taken")
+    __slots__ = ("_ahead", "_keeps", "_taken")
 
     def __init__(
         self, context: Context, compiled: CompiledStep, sources: dict[str, Flow], targets: dict[str, Flow]
@@ -38,6 +40,14 @@ class SingleRun(StepRun):
             # What may be missing, come again or be refused at its end is handed over when it has ended.
             is_whole = self.conformances[output].is_whole
             target.is_handed_over = not (self.retry or self.is_absentable or is_whole)
+        # Made now, while the cartridge works for the step before, and not when that has ended and this call is waited
+        # for. Its arguments are filled in then. Given up as soon as it is used: what it holds is let go with it.
+        arguments: dict[str, Any] = {**compiled.step.constants}
+        self._ahead = None if keeps else (self.make_call(arguments, (), keeps=False), arguments)
+
+    def finish(self, state: StepState, *, because: str | None = None, error: CartdeckError | None = None) -> None:
+        self._ahead = None  # a call that was not needed knows the step, which would be work for the collector
+        super().finish(state, because=because, error=error)
 
     async def run(self) -> None:
         try:
@@ -54,6 +64,7 @@ class SingleRun(StepRun):
         self.end_targets()
 
     async def _run_kept(self, kept: Kept) -> None:
+        self.context.on_begun(self)
         arguments = await self._arguments()
         readers = {argument.name: [one.reader.fork() for one in group] for argument, group in self._taken}
         try:
@@ -75,27 +86,39 @@ class SingleRun(StepRun):
                 reader.close()
 
     async def _arguments(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = {**self.compiled.step.constants}
-        for argument, group in self._taken:
-            if self._keeps:
+        if self._keeps:
+            for _, group in self._taken:
                 for taken in group:
                     taken.reader.rewind()
-            if argument.is_sequence:
-                arguments[argument.name] = await sequence(argument, group)
-                continue
-            value = short(group[0])
-            arguments[argument.name] = await scalar(group[0]) if value is NOTHING else value
+        arguments: dict[str, Any] = {**self.compiled.step.constants}
+        await self._take_sources(arguments)
         return arguments
 
+    async def _take_sources(self, arguments: dict[str, Any]) -> None:
+        for argument, group in self._taken:
+            if argument.is_sequence:
+                arguments[argument.name] = await sequence(argument, group)
+            elif (value := short(group[0])) is not NOTHING:
+                arguments[argument.name] = value
+            else:
+                arguments[argument.name] = await scalar(group[0])
+
     async def _call(self) -> None:
-        arguments = await self._arguments()
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            arguments = await self._arguments()
+            call = self.make_call(arguments, (), keeps=False)
+        else:
+            call, arguments = ahead
+            await self._take_sources(arguments)
         slots = self.context.slots
         if not slots.take_now(self.cartridge, self.capacity):
             self.show((), phase="queued", message="waits for a place")
             await slots.take(self.cartridge, self.capacity)
-        call = self.make_call(arguments, (), keeps=False)
+        self.report.tries += 1
         try:
             call.begin()
+            self._while_it_works()
             await self._read(call, arguments)
         except BaseException:
             await call.settle()
@@ -108,10 +131,19 @@ class SingleRun(StepRun):
             slots.give(self.cartridge)
         self.tally.item_ended(1.0 - call.fraction)
 
+    def _while_it_works(self) -> None:
+        """The call is with its cartridge: what is done now costs no time."""
+        self.context.on_begun(self)
+        if not self._keeps:
+            for _, group in self._taken:
+                for taken in group:
+                    if taken.flow.is_ended and taken.reader.position == taken.flow.spool.count:
+                        taken.close()
+
     async def _read(self, call: StepCall, arguments: dict[str, Any]) -> None:
         targets, checks = self.targets, self._checks(arguments)
         handed_over = [target for target in targets.values() if target.is_handed_over]
-        while type((batch := await call.next_events())[0]) is not End:
+        while not isinstance(end := (batch := await call.next_events())[0], End):
             for event in batch:
                 if type(event) is Data:
                     self._take(event.output, event.value, checks)
@@ -126,7 +158,7 @@ class SingleRun(StepRun):
             self._take("", call.whole, checks)
         for check in checks.values():
             check.finish()
-        self.report.provenance = call.result.provenance
+        self.report.provenance = end.provenance
 
     def _take(self, output: str, value: Any, checks: dict[str, OutputCheck]) -> None:
         check, target = checks.get(output), self.targets.get(output)

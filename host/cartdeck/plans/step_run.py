@@ -53,6 +53,8 @@ class Context:
     keys: CallKeys | None
     on_error: str
     at_once: int
+    on_begun: "Callable[[StepRun], None]"
+    """Called before anything of what the step gives comes, once or more often."""
     on_ended: "Callable[[StepRun], None]"
     ending: "StepRun | None" = None
     """The step whose result has just become whole: what that makes ready may follow in its task."""
@@ -160,6 +162,7 @@ class StepRun(ABC):
     def _miss(self, absent: Absent) -> None:
         self.is_missed = True
         self.report.missing.append(absent)
+        self.context.on_begun(self)
         for target in self.targets.values():
             target.drop()
             target.miss(absent)
@@ -196,7 +199,6 @@ class StepRun(ABC):
     def make_call(
         self, arguments: dict[str, Any], item: tuple[int, ...], *, keeps: bool, kind: type[AnyCall] = StepCall
     ) -> AnyCall:
-        self.report.tries += 1
         return kind(
             self.context.engine,
             self.compiled.route.urn,

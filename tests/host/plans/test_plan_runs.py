@@ -1,5 +1,6 @@
 """Plans on real processes: what comes out, in which order, with which events."""
 
+import weakref
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,34 @@ async def test_what_nobody_wants_is_not_kept(milled: Engine) -> None:
     assert result.outputs == {}
     result = await run_plan(milled, "() -> emit -> ()\nemit.count = 20")
     assert result.steps["emit"].state is StepState.DONE
+
+
+async def test_a_report_names_steps_that_are_not_reached_and_a_cancel_ends_them(milled: Engine) -> None:
+    plan = "() -> slow -> a\nslow work\nslow.steps = 1000\na -> shout -> b\n(b, b) -> join -> c\nc -> sink -> d"
+    async with PlanRun(milled, plan) as run:
+        async for event in run:
+            if isinstance(event, StepProgress):
+                break
+        states = {name: report.state for name, report in run.report.steps.items()}
+        waiting = dict.fromkeys(("shout", "join", "sink"), StepState.WAITING)
+        assert states == {"slow": StepState.RUNNING} | waiting
+        assert [report.cartridge for report in run.report.steps.values()] == ["echo", "mill", "mill", "echo"]
+    assert {report.state for report in run.report.steps.values()} == {StepState.CANCELLED}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "a -> shout -> b\nb -> echo -> c\n(b, b) -> join -> d",
+        "() -> bad -> b\nbad misbehave\nbad.action = raise\nb -> shout -> c\nc -> shout-2 -> d\nshout-2 shout",
+    ],
+    ids=["whole", "with steps that are skipped"],
+)
+async def test_a_run_that_nobody_holds_is_gone_at_once_with_what_it_kept(milled: Engine, plan: str) -> None:
+    run = PlanRun(milled, plan, {"a": "x"} if plan.startswith("a ") else {}, on_error="absent")
+    async with run:
+        await run.collect()
+    assert all(report.state.is_final for report in run.report.steps.values())
+    gone = weakref.ref(run)
+    del run
+    assert gone() is None
