@@ -46,6 +46,9 @@ class ManySessions:
         found = {"manifest": manifest, "is_available": True, "missing": []}
         return [SimpleNamespace(cartridge=SimpleNamespace(name=name, **found)) for name in names]
 
+    def is_loaded(self, _target: str, _arguments: Any = None) -> bool:
+        return False
+
     def stats(self) -> EngineStats:
         self.looks += 1
         sessions = tuple(self._session(number) for number in range(SESSIONS))

@@ -1,6 +1,8 @@
 """The page in a real browser, on a real server: each view, by mouse and keyboard, wide and narrow, dark and light."""
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ HOSTILE = "act:tokens=1,<img src=x onerror=alert(1)>/<script>alert(1)</script>"
 MODELS = {
     "talker": "act:tokens=4000,pace=0.02",
     "brief": "act:tokens=3",
+    "gone": "act:tokens=5",
     "fetched": "act:obtain=60",
     "loading": "act:load=60",
     "broken": "act:fail=HASH_MISMATCH",
@@ -83,6 +86,19 @@ def test_a_load_is_shown_with_its_phases_and_a_failed_one_with_its_remedy(opened
     chat(server, "broken")
     card("broken").locator(".badge:text-is('failed')").wait_for()
     expect(card("broken")).to_contain_text("Fetch the file again")
+
+
+def test_a_model_that_answered_and_is_gone_since_is_not_called_loaded(opened: Any, server: Any) -> None:
+    page = opened(f"{server.url}/#/models")
+    badge = page.locator("#view-models li", has=page.locator("h3:text-is('gone')")).locator(".badge")
+    chat(server, "gone")
+    expect(badge).to_have_text("loaded")
+    (pid,) = [one["pid"] for one in server.get("/stats")["sessions"] if "act:tokens=5" in one["instance"]]
+    os.kill(pid, signal.SIGKILL)
+    expect(badge).to_have_text("unloaded")
+    assert server.get("/v1/models/gone")["state"] == "unloaded"
+    chat(server, "gone")
+    expect(badge).to_have_text("loaded")
 
 
 def test_a_model_is_added_where_there_is_a_catalog_and_else_one_is_told_how(opened: Any, server: Any) -> None:
@@ -291,8 +307,11 @@ def test_it_fits_a_narrow_screen_and_its_words_stand_out(opened: Any, server: An
         page.set_viewport_size({"width": width, "height": 740})
         for view in VIEWS:
             go(page, view)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, view
-            assert page.evaluate(FAINT) == [], (view, width)
+            for tab in page.locator(f"#view-{view} [role=tab]").all() or [None]:
+                if tab is not None:
+                    tab.click()
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (view, tab)
+                assert page.evaluate(FAINT) == [], (view, width)
     assert page.evaluate("getComputedStyle(document.querySelector('.fill') ?? document.body).animationName") == "none"
 
 

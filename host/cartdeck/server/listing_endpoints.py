@@ -13,6 +13,7 @@ from cartdeck.plain import plain
 from cartdeck.server.json_response import json_response
 from cartdeck.server.metrics import CONTENT_TYPE
 from cartdeck.server.models.directory import DEFAULT_NAME, Kind, ServedModel
+from cartdeck.server.models.in_memory import is_in_memory
 from cartdeck.server.service import Service
 from cartdeck.status import CartridgeStatus
 from cartdeck_protocol.errors import CartdeckError, Code
@@ -57,7 +58,12 @@ class ListingEndpoints:
         }
         if model.description:
             record["description"] = model.description
-        return record | self._service.states.of(model.name).to_plain()
+        return record | self._state(model.name, model)
+
+    def _state(self, name: str, model: ServedModel | None) -> dict[str, Any]:
+        service = self._service
+        is_there = model is None or is_in_memory(service.engine, service.directory, model)
+        return service.states.of(name).to_plain(is_in_memory=is_there)
 
     async def caps(self, _request: Request) -> Response:
         found: dict[str, dict[str, Any]] = {}
@@ -73,7 +79,8 @@ class ListingEndpoints:
         """What `cartdeck top` shows."""
         service = self._service
         names = dict.fromkeys((*service.states.names(), *service.schedules))
-        models = {name: service.states.of(name).to_plain() for name in names if name not in service.guards}
+        listed = {one.name: one for one in service.directory.models()}
+        models = {name: self._state(name, listed.get(name)) for name in names if name not in service.guards}
         for name, windows in service.schedules.items():
             models[name]["schedule"] = windows.to_plain()
         guards = {name: service.states.of(name).to_plain() | one.to_plain() for name, one in service.guards.items()}

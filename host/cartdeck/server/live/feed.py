@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias, cast
 
 from cartdeck import __version__
+from cartdeck.catalog.entry import Capability
 from cartdeck.plain import plain
+from cartdeck.pool.policy import SessionKey
 from cartdeck.server.models.directory import ServedModel
+from cartdeck.server.models.in_memory import keys_of
 from cartdeck.server.models.model_state import ModelState
 from cartdeck.server.service import Service
 from cartdeck.stats import SessionStats
@@ -63,15 +66,25 @@ class LiveFeed:
                 }
                 for one in service.engine.cartridges()
             },
-            "sessions": {f"{one.key.cartridge} {one.key.instance}": _session(one) for one in stats.sessions},
-            "models": {one.name: _model(one, service.states.of(one.name)) for one in service.directory.models()},
+            "sessions": {_mark(one.key): _session(one) for one in stats.sessions},
+            "models": {one.name: self._model(one, service.states.of(one.name)) for one in service.directory.models()},
         }
+
+    def _model(self, one: ServedModel, state: ModelState) -> dict[str, Any]:
+        keys = keys_of(self._service.engine, self._service.directory, one)
+        return _model(one, state) | {"sessions": [_mark(key) for key in keys]}
+
+
+def _mark(key: SessionKey) -> str:
+    """The key of a session's record."""
+    return f"{key.cartridge} {key.instance}"
 
 
 def _model(one: ServedModel, state: ModelState) -> dict[str, Any]:
     return {
         "spec": one.spec,
         "kinds": [kind.value for kind in one.kinds],
+        "more": [can.value for can in (Capability.TOOLS, Capability.VISION) if can in (one.capabilities or ())],
         "aliases": list(one.aliases),
         "description": one.description,
         "state": state.name,

@@ -1,6 +1,6 @@
 """Owns what a server remembers of its models: whether one is loading, works, or failed to load, and with which error.
 
-It does not know sessions: an engine's session may have ended since; what is told here is how the last request went.
+It does not know sessions: whether what answered last is still in memory is told to it.
 """
 
 import time
@@ -34,8 +34,12 @@ class ModelState:
             return "ready"
         return "loading" if self.calls else "unused"
 
-    def to_plain(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {"state": self.name}
+    def shown(self, *, is_in_memory: bool) -> str:
+        """The same, and `unloaded` where what answered last is in memory no more: the next request loads it again."""
+        return "unloaded" if self.name == "ready" and not is_in_memory else self.name
+
+    def to_plain(self, *, is_in_memory: bool = True) -> dict[str, Any]:
+        plain: dict[str, Any] = {"state": self.shown(is_in_memory=is_in_memory)}
         if self.error is not None:
             plain["error"] = {"code": self.error.code_name, "message": self.error.message}
         return plain

@@ -12,7 +12,7 @@ const MOST_MESSAGES = 200;
 
 export function chat(panel) {
   const model = modelSelect("chat");
-  const system = field("System message", element("input", { type: "text", id: "chat-system", placeholder: "none" }));
+  const system = wideField("System message", element("input", { type: "text", id: "chat-system", placeholder: "none" }));
   const most = field("Most tokens", element("input", { type: "number", id: "chat-tokens", min: "1", value: "512" }));
   const heat = field("Temperature", element("input", { type: "number", id: "chat-heat", min: "0", max: "2", step: "0.1", placeholder: "model's" }));
   const clear = element("button", { type: "button", class: "quiet", text: "New dialogue" });
@@ -62,7 +62,7 @@ export function chat(panel) {
       finished(asked, told, answer, begun);
     } catch (error) {
       if (error.name === "AbortError") finished(asked, { ...told, reason: "stopped" }, answer, begun);
-      else failed(error, told, answer, question, shownText);
+      else failed(error, told, answer, question, { text: shownText, images });
     } finally {
       answer.node.removeAttribute("aria-busy");
       setRunning(null);
@@ -83,7 +83,7 @@ export function chat(panel) {
     if (piece) {
       told.firstMs ??= performance.now() - begun;
       told.text += piece;
-      answer.text.appendData(piece);
+      answer.text.appendData(answer.text.length ? piece : piece.trimStart());
       answer.note.textContent = "";
       if (answer.node.getBoundingClientRect().bottom < window.innerHeight + 200) answer.node.scrollIntoView({ block: "nearest" });
     }
@@ -106,7 +106,7 @@ export function chat(panel) {
     announce(told.reason === "stopped" ? "The answer was stopped." : `The answer is complete: ${told.text.slice(0, 300)}`);
   }
 
-  function failed(error, told, answer, question, shownText) {
+  function failed(error, told, answer, question, sent) {
     problem.show(error);
     if (told.text) {
       answer.note.textContent = "broken off";
@@ -114,7 +114,9 @@ export function chat(panel) {
     }
     answer.node.remove();
     question.note.textContent = "not answered";
-    if (!input.value) input.value = shownText;
+    if (input.value || tray.images().length) return;
+    input.value = sent.text;
+    tray.put(sent.images);
   }
 
   function setRunning(controller) {
@@ -153,6 +155,12 @@ export function chat(panel) {
     problem.clear();
     input.focus();
   });
+}
+
+function wideField(title, input) {
+  const node = field(title, input);
+  node.classList.add("wide");
+  return node;
 }
 
 function field(title, input) {

@@ -7,7 +7,7 @@ import { Problem } from "../http.js";
 const MOST_BYTES = 16 * 1024 * 1024;
 const MOST_IMAGES = 16;
 
-/** {node, button, images(), clear()}; images are {name, url}, each url holding the image itself. */
+/** {node, button, images(), clear(), put(images)}; images are {name, url}, each url holding the image itself. */
 export function imageTray(input, problem) {
   const chosen = [];
   const files = element("input", { type: "file", accept: "image/*", multiple: true, class: "unseen", tabindex: "-1", "aria-hidden": "true" });
@@ -56,6 +56,10 @@ export function imageTray(input, problem) {
     images: () => [...chosen],
     clear: () => {
       chosen.length = 0;
+      show();
+    },
+    put: (images) => {
+      chosen.push(...images.slice(0, MOST_IMAGES - chosen.length));
       show();
     },
   };

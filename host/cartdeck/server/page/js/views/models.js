@@ -22,9 +22,9 @@ export function modelsView(section) {
   const render = () => {
     if (!isShown || live.server === null) return;
     const loading = loadingCalls();
-    const items = [...live.models].map(([name, model]) => [name, { model, call: loading.get(name), sessions: sessionsOf(model.spec) }]);
+    const items = [...live.models].map(([name, model]) => [name, { model, call: loading.get(name), sessions: sessionsOf(model) }]);
     for (const [name, call] of loading) {
-      if (!live.models.has(name)) items.push([name, { model: { spec: name, kinds: [], aliases: [], description: "Asked for by its spec.", state: "loading" }, call, sessions: [] }]);
+      if (!live.models.has(name)) items.push([name, { model: { spec: name, kinds: [], more: [], aliases: [], description: "Asked for by its spec.", state: "loading" }, call, sessions: [] }]);
     }
     list.render(items);
     setAttribute(empty, "hidden", items.length > 0);
@@ -55,12 +55,9 @@ function loadingCalls() {
   return found;
 }
 
-function sessionsOf(spec) {
-  const found = [];
-  for (const one of live.sessions.values()) {
-    if (one.pid !== null && one.instance.includes(JSON.stringify(spec))) found.push(one);
-  }
-  return found;
+/** The processes that calls of the model use; those of another name of the same file, with other settings, are not its. */
+function sessionsOf(model) {
+  return model.sessions.map((key) => live.sessions.get(key)).filter((one) => one !== undefined && one.pid !== null);
 }
 
 function servedModel(name) {
@@ -84,7 +81,7 @@ function servedModel(name) {
       setText(spec, model.spec);
       setText(about, model.description);
       setAttribute(about, "hidden", !model.description);
-      showChips(kinds, [...model.kinds, ...model.aliases.map((one) => `also ${one}`)]);
+      showChips(kinds, [...model.kinds, ...model.more, ...model.aliases.map((one) => `also ${one}`)]);
       const rss = sessions.reduce((sum, one) => sum + (one.rss_bytes ?? 0), 0);
       setText(memory, sessions.length ? `${bytes(rss)} in ${sessions.map((one) => `${one.cartridge}, pid ${one.pid}`).join("; ")}` : "");
       setAttribute(memory, "hidden", sessions.length === 0);

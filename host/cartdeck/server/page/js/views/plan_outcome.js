@@ -5,6 +5,7 @@ import { problemText } from "../problem.js";
 
 const MOST_LINES = 200;
 const MOST_SHOWN = 20_000;
+const MOST_NUMBERS = 12;
 const TONES = { running: "busy", done: "good", failed: "bad", absent: "warn", skipped: "warn", cancelled: "calm", waiting: "calm" };
 
 export function planOutcome() {
@@ -34,7 +35,8 @@ export function planOutcome() {
       while (log.childElementCount > MOST_LINES) log.firstElementChild.remove();
       log.scrollTop = log.scrollHeight;
     },
-    showOutputs: (found) => outputs.replaceChildren(...Object.entries(found).map(([name, value]) => outputCard(name, value))),
+    /** `media` has each output's media by its name. */
+    showOutputs: (found, media) => outputs.replaceChildren(...Object.entries(found).map(([name, value]) => outputCard(name, value, media.get(name) ?? ""))),
   };
 }
 
@@ -57,16 +59,25 @@ function stepLine(name) {
   };
 }
 
-function outputCard(name, value) {
-  const text = written(value);
+function outputCard(name, value, media) {
+  const text = written(value, /;f32\b/.test(media));
   const shown = text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}\n… ${(text.length - MOST_SHOWN).toLocaleString("en")} characters more` : text;
   return element("article", { class: "card" }, element("h3", { text: name }), element("pre", { tabindex: "0", text: shown }));
 }
 
-/** An output as it is read best: text as it is, a sequence line by line, bytes as base64, the rest as JSON. */
-function written(value) {
+/** An output as it is read best: text as it is, a sequence line by line, vectors as numbers, bytes as base64, the rest as JSON. */
+function written(value, isVector) {
   if (typeof value?.text === "string") return value.text;
-  if (typeof value?.base64 === "string") return `base64: ${value.base64}`;
-  if (Array.isArray(value?.items)) return value.items.map((one) => (typeof one === "string" ? one : written(one))).join("\n");
+  if (typeof value?.base64 === "string") return (isVector && numbers(value.base64)) || `base64: ${value.base64}`;
+  if (Array.isArray(value?.items)) return value.items.map((one) => (typeof one === "string" ? one : written(one, isVector))).join("\n");
   return JSON.stringify(value, null, 2);
+}
+
+/** How many 32-bit floats there are, and the first of them; "" for what is none. */
+function numbers(base64) {
+  const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+  if (bytes.length === 0 || bytes.length % 4) return "";
+  const found = [...new Float32Array(bytes.buffer)];
+  const first = found.slice(0, MOST_NUMBERS).map((one) => one.toFixed(4)).join(", ");
+  return `${found.length.toLocaleString("en")} numbers: ${first}${found.length > MOST_NUMBERS ? ", …" : ""}`;
 }

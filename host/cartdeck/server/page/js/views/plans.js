@@ -28,6 +28,7 @@ export function plansView(section) {
   section.append(element("div", { class: "halves" }, form, element("div", { class: "stack" }, place, empty, outcome.node)));
 
   let graph = null;
+  let media = new Map();
   let timer = 0;
   let drawing = null;
   let running = null;
@@ -45,6 +46,7 @@ export function plansView(section) {
       if (mine.signal.aborted) return;
       problem.clear();
       inputs.render(told.inputs);
+      media = new Map(told.outputs.map((one) => [one.name, one.shown]));
       showGraph(planGraph(told, (place.parentElement.clientWidth || 600) - 12));
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -116,7 +118,7 @@ export function plansView(section) {
     } else if (name === "log") outcome.addLine(`${data.step} ${data.level}  ${data.message}`);
     else if (name === "item-failed") outcome.addLine(`${data.step} item ${data.item.join(".")}  ${data.error.code}: ${data.error.message}`);
     else if (name === "step-end") set(data.step, data.state, { words: data.because ?? "", error: data.error });
-    else if (name === "end") outcome.showOutputs(data.outputs ?? {});
+    else if (name === "end") outcome.showOutputs(data.outputs ?? {}, media);
   }
 
   function setRunning(isRunning) {

@@ -22,7 +22,7 @@ export function transcribe(panel) {
   const empty = element("p", { class: "empty", text: "Choose a recording: WAV, FLAC, MP3, Ogg, M4A or WebM." });
   const form = element("form", {},
     element("div", { class: "fields" }, model.node,
-      element("div", { class: "field" }, element("label", { for: "audio-file", text: "Recording" }), file),
+      element("div", { class: "field wide" }, element("label", { for: "audio-file", text: "Recording" }), file),
       element("div", { class: "field" }, element("label", { for: "audio-task", text: "Write it down" }), task)),
     element("div", { class: "row" }, player, about, element("span", { class: "spring" }), stop, run));
   panel.append(form, problem.node, status, lines, empty);
@@ -46,6 +46,7 @@ export function transcribe(panel) {
       file.focus();
       return;
     }
+    lines.replaceChildren();  // what the recording before gave does not stand beside what this one will give
     running = new AbortController();
     const begun = performance.now();
     setRunning(true);
