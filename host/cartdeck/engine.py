@@ -17,6 +17,7 @@ from cartdeck.calls.given import checked_arguments, checked_timeout
 from cartdeck.calls.intake import KEEP_ALL
 from cartdeck.calls.window import Reserve
 from cartdeck.discovery import BrokenCartridge, Discovery, discover
+from cartdeck.event_source import wait_for_end
 from cartdeck.events import Result
 from cartdeck.peers.forward import Forward, parent_of
 from cartdeck.peers.memory_ask import is_ask
@@ -29,6 +30,7 @@ from cartdeck.request import Request
 from cartdeck.router import Route, Router
 from cartdeck.sessions.channel import Line
 from cartdeck.sessions.clock import Clock
+from cartdeck.sessions.leftover import remove_dead_folders
 from cartdeck.sessions.session import Session
 from cartdeck.sessions.tap import Tap
 from cartdeck.sessions.trace import Trace, open_trace
@@ -79,6 +81,7 @@ class Engine:
         self._is_open = True
         self._reset_marks = ResetMarks()
         self._tick_handle = self.loop.call_later(tick_s, self._tick)
+        self.start_task(self._sweep())
         return self
 
     async def __aexit__(
@@ -94,19 +97,9 @@ class Engine:
             if self._tick_handle is not None:
                 self._tick_handle.cancel()
             self._closing = self.loop.create_task(self._close())
-        closing = self._closing
-        if closing is None:
-            return
-        cancelled: asyncio.CancelledError | None = None
-        with anyio.CancelScope(shield=True):  # keeps anyio's cancellations away; asyncio's own come once each
-            while not closing.done():
-                try:
-                    await asyncio.shield(closing)
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        if cancelled is not None:
-            raise cancelled
-        closing.result()
+        if self._closing is not None:
+            await wait_for_end(self._closing)
+            self._closing.result()
 
     async def _close(self) -> None:
         await self.pool.close()
@@ -116,6 +109,10 @@ class Engine:
             await asyncio.wait(self._tasks)
         if self._trace is not None:
             await self.loop.run_in_executor(None, self._trace.close)
+
+    async def _sweep(self) -> None:
+        """What hosts that were killed left; beside what the caller is waiting for, and no longer than there is time."""
+        await anyio.to_thread.run_sync(remove_dead_folders, lambda: self._is_open)
 
     def check_open(self) -> None:
         """Raises ABORTED outside of the engine's context."""

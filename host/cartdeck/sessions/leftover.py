@@ -1,7 +1,8 @@
 """Owns what a host leaves behind when it is killed: processes and folders that carry its mark, found and swept later.
 
 It does not know sessions. The mark of a host is its process id with the time of its start, so that another process that
-got the same number is not taken for it.
+got the same number is not taken for it, and with the namespace of its id: of a host in another container, whose folders
+or processes may be seen all the same, nobody here can tell whether it lives.
 """
 
 import contextlib
@@ -10,29 +11,33 @@ import re
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 ENGINE_VARIABLE: Final = "CARTDECK_ENGINE"
 FOLDER_PREFIX: Final = "cartdeck-"
-_FOLDER: Final = re.compile(rf"{FOLDER_PREFIX}(\d+-\d+)-.+")
+_FOLDER: Final = re.compile(rf"{FOLDER_PREFIX}(\d+-\d+-\d+)-.+")
 
 
 @cache
 def _own_mark(pid: int) -> str:
-    return f"{pid}-{_started(pid) or 0}"
+    return f"{pid}-{_started(pid) or 0}-{_namespace()}"
 
 
 def engine_mark() -> str:
-    """The mark of this process: "PID-START"."""
+    """The mark of this process: "PID-START-NAMESPACE"."""
     return _own_mark(os.getpid())  # by the id, so that a fork has a mark of its own
 
 
 def is_mark_dead(mark: str) -> bool:
     """Whether the host that carried the mark is gone; False where that cannot be told."""
-    pid, _, started = mark.partition("-")
-    if not pid.isdigit() or not started.isdigit():
+    parts = mark.split("-")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        return False
+    pid, started, namespace = parts
+    if int(namespace) != _namespace():
         return False
     if not int(started):  # a system without /proc
         try:
@@ -62,17 +67,19 @@ def end_orphans() -> int:
     return ended
 
 
-def remove_dead_folders() -> int:
-    """Remove the temporary folders of dead hosts; how many there were."""
-    removed = 0
+def remove_dead_folders(is_wanted: Callable[[], bool] = lambda: True) -> int:
+    """Remove the temporary folders of dead hosts, as long as that is wanted; how many there were."""
+    removed, place = 0, Path(tempfile.gettempdir())
     try:
-        entries = list(Path(tempfile.gettempdir()).iterdir())
+        names = os.listdir(place)  # noqa: PTH208  # names alone are wanted, of what may be a great many files
     except OSError:
         return 0
-    for path in entries:
-        named = _FOLDER.fullmatch(path.name)
+    for named in filter(None, map(_FOLDER.fullmatch, names)):
+        if not is_wanted():
+            break
+        path = place / named[0]
         with contextlib.suppress(OSError):
-            if named and is_mark_dead(named[1]) and _is_own(path) and not path.is_symlink():
+            if is_mark_dead(named[1]) and _is_own(path) and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
                 removed += 1
     return removed
@@ -101,6 +108,15 @@ def _is_own(path: Path) -> bool:
         return path.lstat().st_uid == os.getuid()
     except OSError:
         return False
+
+
+@cache
+def _namespace() -> int:
+    """Of the process ids that this process sees; 0 where there are none."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
 
 
 def _started(pid: int) -> int | None:
