@@ -38,7 +38,7 @@ class Choice:
         """
         generation, settings = self._generation, self._generation.settings
         self._job.stop.check()
-        if not torch.isfinite(logits).any():
+        if not torch.isfinite(logits.max()):  # also where a single number is none
             message = f"the model gave no numbers after {self._tokens} tokens; dtype float32 may help"
             raise failure(Code.NON_FINITE_OUTPUT, message, phase="inference")
         likely = torch.log_softmax(logits, dim=0) if settings.logprobs else None

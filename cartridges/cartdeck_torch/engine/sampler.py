@@ -13,6 +13,8 @@ from cartdeck_modelkit.constraint import Constraint
 from cartdeck_modelkit.sampling import SamplingSettings
 
 _NEVER = float("-inf")
+_LOWEST_TEMPERATURE = 1e-6
+"""Below it only the likeliest token is drawn anyway."""
 
 
 class Sampler:
@@ -79,6 +81,10 @@ class Sampler:
         if settings.min_p > 0:
             kept &= likely >= settings.min_p * likely[0]
         kept[0] = True
-        values = (values / settings.temperature).masked_fill(~kept, _NEVER)
+        # from the largest down: a likelihood that is no number would cost the device on a GPU, however small the
+        # temperature or large the numbers that led to it
+        values = (values - values[0]) / max(settings.temperature, _LOWEST_TEMPERATURE)
+        values = values.nan_to_num(nan=_NEVER, neginf=_NEVER).masked_fill(~kept, _NEVER)
+        values[0] = 0.0
         place = torch.multinomial(torch.softmax(values, dim=0), 1, generator=self._generator)
         return int(tokens[place])

@@ -148,13 +148,33 @@ def test_a_prompt_that_is_too_long_or_empty_is_refused_before_it_is_computed(lla
 def test_numbers_that_are_none_are_reported_and_not_drawn_from(llama: Any, make_text: Make) -> None:
     weight = llama.model.lm_head.weight
     before = weight.clone()
-    weight.fill_(float("nan"))
-    try:
-        with pytest.raises(CartdeckError) as caught:
-            make_text(llama)
-    finally:
-        weight.copy_(before)
-    assert caught.value.code is Code.NON_FINITE_OUTPUT
+    for rows in (slice(None), slice(5, 6)):
+        weight[rows] = float("nan")
+        try:
+            with pytest.raises(CartdeckError) as caught:
+                make_text(llama)
+        finally:
+            weight.copy_(before)
+        assert caught.value.code is Code.NON_FINITE_OUTPUT
+
+
+def test_the_smallest_temperature_takes_the_likeliest_token(llama: Any, make_text: Make) -> None:
+    likeliest, _ = make_text(llama, temperature=0.0)
+    for temperature in (1e-9, 1e-40, 5e-324):
+        assert make_text(llama, temperature=temperature, top_k=0)[0] == likeliest
+
+
+def test_numbers_that_are_ruled_out_or_beyond_any_likelihood_are_drawn_from_all_the_same() -> None:
+    """A likelihood that is no number would cost the device on a GPU."""
+    import torch
+
+    from cartdeck_torch.engine.sampler import Sampler
+
+    settings = SamplingSettings(**{**DEFAULTS, "temperature": 1.0, "top_k": 0, "top_p": 1.0})
+    never, most = float("-inf"), float("inf")
+    for row in ([never] * 4, [never, most, 1.0, never], [most] * 4, [3e38, -3e38, 0.0, never]):
+        sampler = Sampler(settings, torch.device("cpu"), seed=1, constraint=None)
+        assert sampler.draw(torch.tensor(row)) in range(4)
 
 
 def test_a_cancel_acts_inside_a_prompt(make_causal: MakeCausal, make_text: Make, open_generator: Make) -> None:
