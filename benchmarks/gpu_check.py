@@ -10,6 +10,7 @@ check loses the device on purpose, which this process survives as a cartridge do
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import time
@@ -350,4 +351,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # what the interpreter frees at its end may meet the lost device
