@@ -129,7 +129,7 @@ class SingleRun(StepRun):
             raise
         finally:
             slots.give(self.cartridge)
-        self.tally.item_ended(1.0 - call.fraction)
+        self.tally.done += 1  # the step's end, which follows at once, makes its progress whole
 
     def _while_it_works(self) -> None:
         """The call is with its cartridge: what is done now costs no time."""

@@ -32,12 +32,8 @@ class StepMaker:
 
     def made_first(self) -> list[StepRun]:
         """The steps that need no other one to begin: they take nothing, or an input of the plan."""
-        values = self._compiled.values
-        return [
-            self._make(step)
-            for step in self._compiled.steps.values()
-            if not step.bindings or any(values[one.source].producer is None for one in step.bindings)
-        ]
+        taking = {reader for value in self._compiled.inputs for reader in value.readers}
+        return [self._make(step) for name, step in self._compiled.steps.items() if name in taking or not step.bindings]
 
     def made_readers(self, step: StepRun) -> list[StepRun]:
         """The steps that read what `step` gives and were not made before. To be called before anything comes: a value
