@@ -51,7 +51,7 @@ x -> fast -> f
 fast sink
 x -> slow -> s
 slow sink
-slow.interval = 0.002
+slow.interval = 0.015
 """
     async with PlanRun(milled, plan, memory_bytes=2 * MIB) as run:
         result = await run.collect()
