@@ -7,14 +7,24 @@ import secrets
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, cast
 
+from cartdeck_conformance import catalogue
 from cartdeck_conformance.call import Call
 from cartdeck_conformance.catalogue import Check
 from cartdeck_conformance.conversation import Conversation, Setup
 from cartdeck_conformance.sample_call import SampledCap
 from cartdeck_conformance.verdict import Fault, NotExercised
-from cartdeck_protocol.caps import UNIVERSAL_CAPS, CapDefinition, CapUrn, Manifest, Sample
+from cartdeck_protocol.caps import (
+    UNIVERSAL_CAPS,
+    ArgumentDefinition,
+    CapDefinition,
+    CapUrn,
+    Manifest,
+    Sample,
+    ValueKind,
+)
+from cartdeck_protocol.caps.item_text import item_of_text, items_of_text
 from cartdeck_protocol.errors import CartdeckError
 from cartdeck_protocol.wire import Limits
 
@@ -80,15 +90,29 @@ class Bench:
 
     @property
     def capacity(self) -> int:
-        return 1 if self.manifest is None else self.manifest.capacity
+        """1 also where requests that are open at once harm one another: that is said once, by its own check."""
+        if self.manifest is None or catalogue.CONCURRENT.number in self.findings.faults:
+            return 1
+        return self.manifest.capacity
 
     def take_manifest(self, data: bytes) -> None:
         """Read the manifest that came in HELLO, and what can be called. Raises MANIFEST_DRIFT."""
         self.manifest_bytes = data
         self.manifest = Manifest.from_json(data, place="the manifest in HELLO")
-        given = {cap.alias: _with_lists(cap, self._given_samples.get(cap.alias)) for cap in self.own_caps}
-        samples = {**self.manifest.samples, **{alias: sample for alias, sample in given.items() if sample is not None}}
-        self.sampled = [SampledCap(cap, samples[cap.alias]) for cap in self.own_caps if cap.alias in samples]
+        caps = {cap.alias: cap for cap in self.own_caps}
+        for alias in self._given_samples.keys() - caps.keys():
+            self._tell_of_sample(alias, f"it has no such cap; it has {', '.join(caps)}")
+        for alias, cap in caps.items():
+            given = self._given_samples.get(alias)
+            try:
+                sample = self.manifest.samples.get(alias) if given is None else _with_lists(cap, given)
+                if sample is not None:
+                    self.sampled.append(SampledCap(cap, sample))
+            except CartdeckError as error:  # those of the manifest were looked at when it was read
+                self._tell_of_sample(alias, error.message)
+
+    def _tell_of_sample(self, alias: str, message: str) -> None:
+        self.findings.tell(catalogue.SAMPLES, f"the sample that was given for {alias}: {message}")
 
     @property
     def working(self) -> list[SampledCap]:
@@ -108,12 +132,22 @@ class Bench:
         return self.working
 
 
-def _with_lists(cap: CapDefinition, sample: Sample | None) -> Sample | None:
-    """A command line spells a sequence of one item as that item."""
-    if sample is None:
-        return None
-    is_one = {name: cap.argument(name).is_sequence and not isinstance(value, list) for name, value in sample.items()}
-    return {name: [value] if is_one[name] else value for name, value in sample.items()}
+def _with_lists(cap: CapDefinition, sample: Sample) -> Sample:
+    """A command line spells the items of a sequence as texts, and a sequence of one item as that item."""
+    return {name: _items(cap.argument(name), value) for name, value in sample.items()}
+
+
+def _items(argument: ArgumentDefinition, value: Any) -> Any:
+    if not argument.is_sequence:
+        return value
+    # a text is an item as it is where bytes are wanted (it may be a data URL), or any JSON
+    is_read = argument.kind is not ValueKind.BYTES and (
+        argument.kind is not ValueKind.JSON or argument.is_record or argument.is_list
+    )
+    if isinstance(value, str) and is_read:
+        return items_of_text(argument, value)
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return [item_of_text(argument, item) if isinstance(item, str) and is_read else item for item in items]
 
 
 def open_identity(talk: Conversation, *, takes: bool = True) -> Call:

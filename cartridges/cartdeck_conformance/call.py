@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cartdeck_protocol.errors import CartdeckError
-from cartdeck_protocol.wire import Exchange, InStream, Logged
+from cartdeck_protocol.wire import Exchange, InStream
 
 
 @dataclass(slots=True)
@@ -33,12 +33,14 @@ class Call:
         self.takes = takes
         self.exchange: Exchange
         self.outputs: list[Received] = []
-        self.logs: list[Logged] = []
+        self.has_logged = False
         self.error: CartdeckError | None = None
         """The terminal was an ERR, or damage that the wire's library found."""
         self.is_finished = False
         """The terminal was END."""
         self.is_damaged = False
+        self.is_cancelled = False
+        """The kit has sent a CANCEL, and waits for the terminal."""
         self.provenance: dict[str, Any] = {}
         self.peer_calls: list[str] = []
         self.refused_peers: list[str] = []
@@ -46,7 +48,7 @@ class Call:
         self.started_s = self.last_s = time.monotonic()
         self.ended_s = 0.0
         self.longest_silence_s = 0.0
-        self.chunks = 0
+        self.chunks = self.received_bytes = 0
         self._streams: dict[int, Received] = {}
         self._untaken: list[InStream] = []
 
@@ -61,7 +63,7 @@ class Call:
     @property
     def has_begun(self) -> bool:
         """Whether anything came for it."""
-        return bool(self.outputs or self.logs or self.peer_calls or self.is_over)
+        return bool(self.outputs or self.has_logged or self.peer_calls or self.is_over)
 
     @property
     def main(self) -> bytes:
@@ -86,10 +88,12 @@ class Call:
         self.outputs.append(received)
         self._streams[stream.number] = received
         if payload is not None:
+            self.received_bytes += len(payload)
             received.chunks.append(payload)
 
     def on_chunk(self, stream: InStream, payload: bytes) -> None:
         self._streams[stream.number].chunks.append(payload)
+        self.received_bytes += len(payload)
         self.chunks += 1
         if self.takes:
             stream.take()

@@ -149,6 +149,8 @@ class Conversation:
         """Why something did not come, for a message: "within 15 s", "since the process ended with status 1"."""
         if self.is_at_end:
             self.process.wait(0.5)
+            if self.process.returncode is None:
+                return "since it has closed its stdout, though the process still runs"
             return f"since the process {self.process.exit_text}{self.process.log_tail}"
         return f"within {limit_s:g} s"
 
@@ -250,7 +252,7 @@ class Conversation:
             case ChunkReceived():
                 call.on_chunk(event.stream, event.payload)
             case Logged():
-                call.logs.append(event)
+                call.has_logged = True
             case Finished():
                 call.end(provenance=event.provenance)
             case Failed():

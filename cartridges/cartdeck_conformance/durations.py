@@ -19,6 +19,8 @@ class Durations:
     """For the answer to a request that needs no work."""
     sample_s: float = 300.0
     """For the answer to a sample, which may load a model."""
+    sample_bytes: int = 256 * 1024 * 1024
+    """Of the outputs of a sample: beyond it they are taken to be without end."""
     cancel_s: float = 5.0
     """From a CANCEL to the terminal."""
     exit_s: float = 5.0

@@ -40,6 +40,7 @@ class Scheduled:
 _IDENTITY: Final = (catalogue.IDENTITY,)
 _UNIVERSAL: Final = (catalogue.IDENTITY, catalogue.DISCARD)
 _SAMPLED: Final = (catalogue.SAMPLES,)
+_CONCURRENT: Final = (catalogue.CONCURRENT,)
 _TALKED: Final = (catalogue.IDENTITY, catalogue.DISCARD, catalogue.UNKNOWN_CAP, catalogue.SAMPLES)
 
 SCHEDULE: Final = (
@@ -61,13 +62,13 @@ SCHEDULE: Final = (
     Scheduled(catalogue.STDOUT, watched.seen, after=_TALKED),
     Scheduled(catalogue.STDERR, watched.seen, after=_TALKED),
     Scheduled(catalogue.BROKEN_CONNECTION, hostile_connection.broken_connection),
-    Scheduled(catalogue.BROKEN_REQUEST, hostile_request.broken_request, needs=_IDENTITY),
+    Scheduled(catalogue.BROKEN_REQUEST, hostile_request.broken_request, needs=_IDENTITY, after=_CONCURRENT),
     Scheduled(catalogue.LATE_FRAMES, hostile_request.late_frames, needs=(*_IDENTITY, catalogue.HEARTBEAT)),
     Scheduled(catalogue.SPLIT, transport.split, needs=_IDENTITY),
-    Scheduled(catalogue.CREDIT_KEPT, transport.credit_kept, needs=_IDENTITY, after=_SAMPLED),
+    Scheduled(catalogue.CREDIT_KEPT, transport.credit_kept, needs=_IDENTITY, after=(*_SAMPLED, catalogue.CREDIT_GIVEN)),
     Scheduled(catalogue.CREDIT_GIVEN, transport.credit_given, needs=_UNIVERSAL),
     Scheduled(catalogue.CANCEL, cancelling.cancel, needs=_IDENTITY, after=_SAMPLED),
-    Scheduled(catalogue.BIG, transport.big, needs=(*_UNIVERSAL, catalogue.CREDIT_GIVEN)),
+    Scheduled(catalogue.BIG, transport.big, needs=(*_UNIVERSAL, catalogue.CREDIT_GIVEN), after=_CONCURRENT),
     Scheduled(catalogue.CONCURRENT, load.concurrent, needs=_IDENTITY, after=_SAMPLED),
     Scheduled(catalogue.OVERFLOW, load.overflow, needs=_IDENTITY),
     Scheduled(catalogue.PEER_CALLS, peer_calls.peer_calls, after=_SAMPLED),

@@ -88,15 +88,14 @@ class Watch:
         if self.is_deaf:
             return
         if connection.stragglers > self._stragglers:
-            count = connection.stragglers - self._stragglers
             self._stragglers = connection.stragglers
-            self._tell(catalogue.TERMINALS, f"{count} frames came for a request after its terminal")
+            self._tell(catalogue.TERMINALS, "frames came for a request after its terminal")
         if connection.bad_progress > self._bad_progress:
             self._bad_progress = connection.bad_progress
             self._tell(catalogue.PROGRESS, "a progress, work or total was NaN, infinite or out of its range")
 
     def on_call_over(self, call: Call, silence_s: float) -> None:
-        if call.longest_silence_s > silence_s:
+        if call.longest_silence_s > silence_s and not call.is_cancelled:  # that check has a limit of its own
             self._tell(
                 catalogue.KEEPALIVE,
                 f"{call.cap}: no frame for {call.longest_silence_s:.1f} s; at most {silence_s:g} s may pass",

@@ -10,7 +10,14 @@ from cartdeck_conformance import CHECKS, Durations, Options, Report, Status, che
 
 DOUBLES = Path(__file__).parent / "doubles"
 QUICK = Durations(
-    heartbeat_s=0.05, keepalive_s=0.1, quiet_s=0.05, silence_s=10.0, cancel_s=10.0, start_s=20.0, exit_s=10.0
+    heartbeat_s=0.05,
+    keepalive_s=0.1,
+    quiet_s=0.05,
+    silence_s=10.0,
+    cancel_s=10.0,
+    start_s=20.0,
+    exit_s=10.0,
+    sample_bytes=1024 * 1024,
 )
 # Where the fault is that something never comes, it is waited for only so long.
 SHORT = {
@@ -28,8 +35,8 @@ SHORT = {
 }
 START = ("1", "2", "3", "4", "5", "15", "18", "20", "21", "29")
 ANSWER = (
-    "6", "7", "8", "9", "10", "11", "12", "12-open", "13", "14", "16", "17", "19", "22", "23", "24", "25", "26", "27",
-    "28", "30",
+    "6", "6-endless", "7", "7-form", "8", "9", "10", "11", "12", "12-open", "13", "14", "16", "17", "19", "22", "23",
+    "24", "25", "26", "27", "28", "30",
 )  # fmt: skip  # a list to scan
 
 
@@ -51,6 +58,18 @@ def test_a_well_behaved_one_without_an_sdk_passes_everything() -> None:
     report = check_cartridge([sys.executable, str(DOUBLES / "small_cartridge.py")], fast=True, options=options)
     assert report.passed, str(report)
     assert {result.check.number for result in report.results if result.status is Status.NOT_EXERCISED} == {28}
+
+
+def test_a_wrong_sample_that_was_given_is_no_fault_of_the_manifest() -> None:
+    options = Options(durations=QUICK, samples={"shout": {"volume": "x"}, "whisper": {"text": "hi"}})
+    command = [sys.executable, str(DOUBLES / "small_cartridge.py")]
+    report = check_cartridge(command, fast=True, only={3, 6}, options=options)
+    assert failed(report) == {6}, str(report)
+    [found] = report.failed
+    assert sorted(found.faults) == [
+        "the sample that was given for shout: shout has no argument 'volume'; the arguments are text, times",
+        "the sample that was given for whisper: it has no such cap; it has shout",
+    ]
 
 
 def test_there_is_a_broken_one_for_each_check() -> None:

@@ -86,6 +86,7 @@ _MOMENTS: Final[tuple[tuple[str, Callable[[Conversation], Call]], ...]] = (
 
 
 def _cancelled(bench: Bench, talk: Conversation, call: Call, what: str) -> None:
+    call.is_cancelled = True
     talk.connection.cancel(call.exchange, _REASON)
     cancel_s = bench.durations.cancel_s
     is_over = talk.wait(lambda: call.is_over, cancel_s)

@@ -1,9 +1,8 @@
 """Owns the checks of a cartridge's own caps: their samples, the form of their outputs, and wrong arguments."""
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 from cartdeck_conformance import catalogue
 from cartdeck_conformance.bench import Bench, check_whole
@@ -11,10 +10,27 @@ from cartdeck_conformance.call import Call, Received
 from cartdeck_conformance.conversation import Conversation
 from cartdeck_conformance.sample_call import SampledCap, begin_call
 from cartdeck_conformance.verdict import Fault, NotExercised
-from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, OutputDefinition, ValueKind
+from cartdeck_protocol.caps import (
+    ArgumentDefinition,
+    CapDefinition,
+    MediaUrn,
+    OutputDefinition,
+    ValueKind,
+    decode_value,
+)
 from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.errors import CartdeckError, ErrorClass
 from cartdeck_protocol.wire import ItemDecoder
+
+_RECORD: Final = MediaUrn.parse("media:record")
+_MAY_BE_EMPTY: Final = (ValueKind.BYTES, ValueKind.TEXT)
+_ITEMS: Final[dict[ValueKind, type | tuple[type, ...]]] = {
+    ValueKind.TEXT: str,
+    ValueKind.INTEGER: int,
+    ValueKind.NUMBER: (int, float),
+    ValueKind.BOOLEAN: bool,
+}
+"""What an item of a sequence is, where its media URN says so. A record may hold more than JSON can, such as bytes."""
 
 
 class Talks:
@@ -66,11 +82,14 @@ def samples(bench: Bench) -> None:
 
 def _call(bench: Bench, one: SampledCap, talk: Conversation) -> None:
     call = one.begin(talk)
+    most = bench.durations.sample_bytes
     try:
-        talk.finish(call, bench.durations.sample_s)
+        talk.until(lambda: call.is_over or call.received_bytes > most, bench.durations.sample_s, "terminal")
+        if not call.is_over:
+            raise Fault(f"its sample gave more than {most} bytes, and did not end")
     except Fault:
         if not talk.is_at_end:
-            talk.connection.cancel(call.exchange, "it takes too long")
+            talk.connection.cancel(call.exchange, "it takes too long, or gives too much")
         raise
     one.made_peer_calls = bool(call.peer_calls)
     check_whole(call, one.alias)
@@ -116,29 +135,26 @@ def _wrong_outputs(definition: CapDefinition, call: Call) -> Iterator[str]:
         fault = _wrong_content(defined, output)
         if fault:
             yield f"{spoken} {fault}"
+    main = definition.main_output
+    if main is not None and "" not in names and not main.is_sequence and kind_of(main.media) not in _MAY_BE_EMPTY:
+        yield f"the main output never came; its definition says {main.media}"
 
 
 def _wrong_content(defined: OutputDefinition, output: Received) -> str:
     if defined.is_sequence:
         decoder = ItemDecoder()
         try:
-            decoder.feed(output.data)
+            items = list(decoder.feed(output.data))
             decoder.finish()
         except CartdeckError as error:
             return f"is no sequence of items: {error.message}"
-        return ""
-    kind = kind_of(defined.media)
-    if kind is ValueKind.BYTES:
-        return ""
+        wanted = dict if defined.media.conforms_to(_RECORD) else _ITEMS.get(kind_of(defined.media), object)
+        odd = next((type(item).__name__ for item in items if not isinstance(item, wanted)), "")
+        return f"has an item of the type {odd}, which is no {defined.media}" if odd else ""
     try:
-        text = output.data.decode()
-    except UnicodeDecodeError as error:
-        return f"is no UTF-8 ({error.reason} at byte {error.start}), as {defined.media} says"
-    if kind is not ValueKind.TEXT:
-        try:
-            json.loads(text)
-        except ValueError as error:
-            return f"is no JSON ({error}), as {defined.media} says"
+        decode_value(ArgumentDefinition(name="it", media=defined.media, documentation=""), output.data)
+    except CartdeckError as error:
+        return f"is not what {defined.media} says: {error.message.removeprefix('it: ')}"
     return ""
 
 

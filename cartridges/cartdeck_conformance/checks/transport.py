@@ -4,6 +4,7 @@ import random
 import secrets
 from typing import Final
 
+from cartdeck_conformance import catalogue
 from cartdeck_conformance.bench import (
     DISCARD_CAP,
     IDENTITY_CAP,
@@ -85,6 +86,8 @@ def _send_big(talk: Conversation, cap: str, data: bytes) -> Call:
 
 def credit_kept(bench: Bench) -> None:
     """A host that accepts two chunks of 1 KiB and grants nothing: no third may come. Then all of it."""
+    if bench.findings.faults.get(catalogue.CREDIT_GIVEN.number):
+        raise NotExercised(f"what it is sent does not arrive, which {catalogue.CREDIT_GIVEN} says")
     data = secrets.token_bytes(24 * 1024)
     with bench.conversation(SMALL) as talk:
         call = open_identity(talk, takes=False)

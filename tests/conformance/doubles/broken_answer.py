@@ -16,6 +16,28 @@ class Fails(Small):
         raise failure(Code.HANDLER_FAILED, "no voice today")
 
 
+class NeverEnds(Small):
+    """Its output goes on for as long as it gets credit."""
+
+    def shout(self, exchange: wire.Exchange, text: bytes) -> None:
+        stream = self.connection.open_stream(exchange)
+
+        def more() -> None:
+            if stream.error is None:
+                stream.write(b"more" * 65536)
+
+        stream.on_writable = more
+        more()
+
+
+class IsNoText(Small):
+    """Its definition says that it is."""
+
+    def shout(self, exchange: wire.Exchange, text: bytes) -> None:
+        self.connection.open_stream(exchange).write(b"\xff")
+        self.connection.end(exchange)
+
+
 class NamesItself(Small):
     """An output that its definition does not have."""
 
@@ -196,7 +218,9 @@ class Hoards(Small):
 
 FAULTS: dict[str, type[Small]] = {
     "6": Fails,
+    "6-endless": NeverEnds,
     "7": NamesItself,
+    "7-form": IsNoText,
     "8": ServesAnything,
     "9": ChecksNothing,
     "10": WrongClass,
