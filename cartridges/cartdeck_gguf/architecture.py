@@ -44,6 +44,11 @@ def engine_version() -> str:
     return import_engine().VERSION
 
 
+def device_memory_bytes() -> int | None:
+    """What the GPUs that the engine can use have free; None without one. Raises `CARTRIDGE_UNAVAILABLE`."""
+    return import_engine().device_memory_bytes()
+
+
 def _empty_model(architecture: str) -> bytes:
     def text(value: str) -> bytes:
         data = value.encode()

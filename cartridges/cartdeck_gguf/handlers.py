@@ -28,7 +28,9 @@ async def architecture_info(request: Request, output: Output) -> None:
     known = await output.run_with_keepalive(
         0.0, message, lambda _: owner.call(lambda: architecture.is_known(name)), phase="load"
     )
-    engine = {"library": ENGINE_LIBRARY, "version": architecture.engine_version()}
+    device_bytes = await asyncio.to_thread(owner.call, architecture.device_memory_bytes)
+    version = architecture.engine_version()
+    engine = {"library": ENGINE_LIBRARY, "version": version, "device_memory_bytes": device_bytes}
     record = {"architecture": name, "is_known": known, "made_for": None, "engine": engine}
     await output.write(json.dumps(record, ensure_ascii=False))
 

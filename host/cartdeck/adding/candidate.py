@@ -13,6 +13,8 @@ Format = Literal["gguf", "safetensors"]
 BACKENDS: Final[Mapping[Format, str]] = {"gguf": "gguf", "safetensors": "torch"}
 """The tag of the cartridge that runs models of a format."""
 _WEIGHTS: Final = ".safetensors"
+USEFUL_CONTEXT: Final = 4096
+"""Tokens for which fit-model calls a model one that fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class Candidate:
     size_bytes: int
     missing_bytes: int
     memory_bytes: int
+    least_bytes: int
+    """What it takes with a context of `USEFUL_CONTEXT` tokens, or of all that it was made for."""
     fits: bool | None
     fits_disk: bool
     sentence: str
@@ -49,6 +53,8 @@ class Answer:
     made_for: tuple[str, ...] | None = None
     engine: str = ""
     why_not: str | None = None
+    device_bytes: int | None = None
+    """What the GPUs that it lays models on have free; None where there is none, or it does not say."""
 
 
 def candidates_of(record: Mapping[str, Any]) -> list[Candidate]:
@@ -78,6 +84,7 @@ def _candidate(one: Mapping[str, Any], free_bytes: int | None) -> Candidate | No
         size_bytes=int(one["size_bytes"]),
         missing_bytes=int(one["missing_bytes"]),
         memory_bytes=int(one["memory_bytes"]),
+        least_bytes=_least_bytes(one),
         fits=one["fits"],
         fits_disk=bool(one["fits_disk"]),
         sentence=str(one["sentence"]),
@@ -90,3 +97,12 @@ def _candidate(one: Mapping[str, Any], free_bytes: int | None) -> Candidate | No
         size = size_text(found.projector_bytes)
         return without_eyes(found, f"Its projector for images, {found.projector} ({size}), has no room beside it.")
     return found
+
+
+def _least_bytes(one: Mapping[str, Any]) -> int:
+    parts: Any = one.get("memory")
+    context_size = int(one.get("context_size") or 0)
+    if not parts or not context_size:
+        return int(one["memory_bytes"])
+    share = min(1.0, USEFUL_CONTEXT / context_size)
+    return int(parts["weights_bytes"] + parts["compute_bytes"] + parts["cache_bytes"] * share)

@@ -3,7 +3,7 @@
 It is pure: what the machine has and what the engines know is handed in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 SERVED: Final = frozenset({"chat", "generate-text", "embed-text", "transcribe-speech"})
 """The caps that a catalog's model is asked for."""
 _MOST_SHOWN: Final = 8
+USED_SHARE: Final = 0.9
+"""Of what a GPU has free: the driver's own buffers and scraps between others take the rest."""
 Answers = Mapping[tuple[str, str], Answer]
 """By backend and architecture."""
 
@@ -66,22 +68,24 @@ def choose(
 ) -> Plan:
     """The plan. `advised` is the path that fit-model advises; `is_named` says that the user named a file.
 
-    Of what can be run a GGUF file comes before safetensors: it needs less memory, and no GPU. Raises BAD_ARGUMENT for
-    several models of which nothing decides, and the code of the gravest reason where no candidate can be run, with all
-    `candidates` in the details.
+    Of what can be run a GGUF file comes before safetensors: it needs less memory, and no GPU. Where the engine lays
+    models on a GPU, one that lies there whole comes before one that does not, and need not fit in the memory beside it.
+    Raises BAD_ARGUMENT for several models of which nothing decides, and the code of the gravest reason where no
+    candidate can be run, with all `candidates` in the details.
     """
     refusals = {one.path: _refusal(one, answers, backend) for one in candidates}
     usable = [one for one in candidates if refusals[one.path] is None]
     if not usable:
         raise _none_usable(candidates, refusals)
-    taken = _preferred(usable, advised)
+    whole = [one.path for one in usable if _is_whole(one, answers)]
+    taken = _preferred(usable, advised, whole)
     if not is_named:
         _check_alone(taken, usable)
-    verdicts = [Verdict(taken, True, _why_taken(taken))]
+    verdicts = [Verdict(taken, True, _why_taken(taken, _device_bytes(taken, answers)))]
     for one in candidates:
         if one is not taken:
             refusal = refusals[one.path]
-            why, code = refusal if refusal is not None else (_why_behind(one, taken), None)
+            why, code = refusal if refusal is not None else (_why_behind(one, taken, whole), None)
             verdicts.append(Verdict(one, False, why, code))
     return Plan(taken, tuple(verdicts))
 
@@ -99,14 +103,25 @@ def _refusal(one: Candidate, answers: Answers, backend: str | None) -> tuple[str
     if answer is not None and answer.made_for is not None and answer.is_known and SERVED.isdisjoint(answer.made_for):
         message = f"models of the architecture {one.architecture} are for {', '.join(answer.made_for)}"
         return f"{message}, which a catalog's model is not asked for", Code.UNSUPPORTED
-    if one.fits is False:
+    if one.fits is False and not (one.fits_disk and _is_whole(one, answers)):
         return one.sentence, Code.INSUFFICIENT_MEMORY if one.fits_disk else Code.INSUFFICIENT_STORAGE
     return None
 
 
-def _preferred(usable: Sequence[Candidate], advised: str | None) -> Candidate:
-    def place(one: Candidate) -> tuple[bool, bool, int]:
-        return one.format != "gguf", one.path != advised, -one.size_bytes
+def _device_bytes(one: Candidate, answers: Answers) -> int:
+    """What its engine may use of the GPUs; 0 without one."""
+    answer = answers.get((one.backend, one.architecture or ""))
+    return 0 if answer is None else int((answer.device_bytes or 0) * USED_SHARE)
+
+
+def _is_whole(one: Candidate, answers: Answers) -> bool:
+    """Whether all of it lies on the GPUs, with a useful context."""
+    return one.least_bytes <= _device_bytes(one, answers)
+
+
+def _preferred(usable: Sequence[Candidate], advised: str | None, whole: Collection[str]) -> Candidate:
+    def place(one: Candidate) -> tuple[bool, bool, bool, int]:
+        return one.format != "gguf", one.path not in whole, one.path != advised, -one.size_bytes
 
     return min(usable, key=place)
 
@@ -138,16 +153,25 @@ def _none_usable(candidates: Sequence[Candidate], refusals: Mapping[str, tuple[s
     return failure(code, f"{message}{'; '.join(shown)}{more}", argument="file", details=details)
 
 
-def _why_taken(one: Candidate) -> str:
+def _why_taken(one: Candidate, device_bytes: int) -> str:
     kind = f"{one.quantization} " if one.quantization else ""
     size = size_text(one.projector_bytes)
     eyes = f" With its projector for images, {one.projector} ({size})." if one.projector is not None else ""
-    return f"{kind}in a {one.format} file for the backend {one.backend}. {one.sentence}{eyes}"
+    place = ""
+    if device_bytes:
+        share = f"of {size_text(device_bytes)} it takes {size_text(one.least_bytes)}"
+        is_whole = one.least_bytes <= device_bytes
+        place = f" It lies on the GPU whole: {share}." if is_whole else f" Some layers stay beside the GPU: {share}."
+    sentence = "" if one.fits is False else f" {one.sentence}"
+    return f"{kind}in a {one.format} file for the backend {one.backend}.{place}{sentence}{eyes}"
 
 
-def _why_behind(one: Candidate, taken: Candidate) -> str:
+def _why_behind(one: Candidate, taken: Candidate, whole: Collection[str]) -> str:
     if one.format != taken.format:
         need = f"{size_text(taken.memory_bytes)} of memory against {size_text(one.memory_bytes)}"
         return f"it can be run too; the GGUF file takes {need}. --backend {one.backend} takes it"
     kind = taken.quantization or taken.path
+    if taken.path in whole and one.path not in whole:
+        need = size_text(one.least_bytes)
+        return f"it can be run too, with layers beside the GPU, as it takes {need}. --file {one.path} takes it"
     return f"it can be run too; {kind} comes before it in the order of preference. --file {one.path} takes it"

@@ -122,5 +122,9 @@ async def ask_engine(job: Job, backend: str, architecture: str, *, part: tuple[f
         helps = f" ({'; '.join(map(str, commands))})" if commands else ""
         return Answer(is_known=False, why_not=f"{error.message.rstrip('.')}{helps}")
     made_for: Any = record["made_for"]
-    engine = " ".join(str(part) for part in record["engine"].values() if part)
-    return Answer(bool(record["is_known"]), None if made_for is None else tuple(made_for), engine)
+    told: Any = record["engine"]
+    engine = " ".join(str(told[part]) for part in ("library", "version") if told.get(part))
+    device_bytes = told.get("device_memory_bytes")
+    return Answer(
+        bool(record["is_known"]), None if made_for is None else tuple(made_for), engine, device_bytes=device_bytes
+    )

@@ -24,6 +24,7 @@ def candidate(path: str, **changes: Any) -> Candidate:
         "size_bytes": 100_000_000,
         "missing_bytes": 100_000_000,
         "memory_bytes": 300_000_000,
+        "least_bytes": changes.get("memory_bytes", 300_000_000),
         "fits": True,
         "fits_disk": True,
         "sentence": "It fits.",
@@ -64,6 +65,29 @@ def test_the_other_format_is_taken_where_the_first_cannot_be_run() -> None:
     missing = {**BOTH, ("gguf", "llama"): Answer(is_known=False, why_not="gguf lacks llama_cpp (pip install it)")}
     assert choose(ALL, missing, advised="m.Q4_K_M.gguf").taken is WHOLE
     assert choose(ALL, BOTH, advised="m.Q4_K_M.gguf", backend="torch").taken is WHOLE
+
+
+def test_what_lies_on_the_gpu_whole_comes_first_and_need_not_fit_beside_it() -> None:
+    def with_gpu(free_bytes: int) -> dict[tuple[str, str], Answer]:
+        return {**BOTH, ("gguf", "llama"): Answer(is_known=True, engine="E", device_bytes=free_bytes)}
+
+    small, advised = candidate("m.Q3_K_M.gguf", memory_bytes=5_000), candidate("m.Q4_K_M.gguf", memory_bytes=9_000)
+    large = candidate("m.Q8_0.gguf", memory_bytes=20_000, fits=False, sentence="It does not fit.")
+    found = [small, advised, large]
+    roomy = choose(found, with_gpu(11_000), advised="m.Q4_K_M.gguf")
+    assert roomy.taken is advised
+    assert "It lies on the GPU whole" in roomy.why
+    tight = choose(found, with_gpu(8_000), advised="m.Q4_K_M.gguf")
+    assert tight.taken is small
+    assert "with layers beside the GPU" in next(one.why for one in tight.verdicts if one.candidate is advised)
+    tiny = choose(found, with_gpu(1_000), advised="m.Q4_K_M.gguf")
+    assert tiny.taken is advised
+    assert "Some layers stay beside the GPU" in tiny.why
+    alone = choose([large], with_gpu(50_000), advised=None)
+    assert alone.taken is large
+    assert "It does not fit" not in alone.why
+    full = candidate("m.Q8_0.gguf", memory_bytes=20_000, fits=False, fits_disk=False)
+    assert refusal(full, answers=with_gpu(50_000)).code is Code.INSUFFICIENT_STORAGE
 
 
 def test_where_the_advised_one_is_refused_the_largest_that_fits_is_taken() -> None:
@@ -159,5 +183,8 @@ def test_candidates_are_read_from_what_fit_model_says() -> None:
         record("readme.txt", ["readme.txt"]),
     ]
     first, second = candidates_of({"candidates": listed})
+    parts = {"weights_bytes": 50, "cache_bytes": 800, "compute_bytes": 20}
+    (capped,) = candidates_of({"candidates": [listed[0] | {"context_size": 32_768, "memory": parts}]})
+    assert (first.least_bytes, capped.least_bytes) == (9, 50 + 100 + 20)
     assert (first.path, first.backend, first.projector) == ("m-00001-of-00002.gguf", "gguf", "mmproj.gguf")
     assert (second.path, second.backend, second.fits) == ("model.safetensors", "torch", None)
