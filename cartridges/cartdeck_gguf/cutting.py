@@ -11,6 +11,7 @@ gets a thread with a stack for it.
 """
 
 import ctypes
+import math
 import re
 import threading
 from collections.abc import Callable
@@ -26,7 +27,7 @@ SHORT_CHARACTERS: Final = 4_000
 LONGEST_RUN: Final = 200_000
 """Characters in a row that the splitter of a BPE vocabulary may take as one: white space, or what has none in it."""
 LONGEST_NUMBER: Final = 5_000
-"""Digits in a row, where each three of them are followed by a look at all that come."""
+"""Digits in a row where each is followed by a look at all that come; of several rows, the root of their squares."""
 _SHALLOW_RUN: Final = 1_000
 _STACK_BYTES_A_CHARACTER: Final = 2_048
 _LEAST_STACK_BYTES: Final = 8 << 20
@@ -34,7 +35,7 @@ _LEAST_STACK_BYTES: Final = 8 << 20
 _BPE, _WORD_PIECE = 2, 3  # LLAMA_VOCAB_TYPE_BPE, …_WPM
 _JOINS_WORDS: Final = frozenset({"exaone-moe"})
 """Splitters (`tokenizer.ggml.pre`) that take words with one space between them as one: unicode.cpp, llama-vocab.cpp."""
-_COUNTS_DIGITS: Final = frozenset({"tiny_aya"})
+_COUNTS_DIGITS: Final = frozenset({"superbpe", "tiny_aya"})
 """Those that look ahead at all digits."""
 _BETWEEN_WORDS: Final = re.compile(r"[\x00-\x1f!-@\[-`{-\x7f]|  +")
 _UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP, _RSTRIP = 1, 8, 16, 128, 256  # LLAMA_TOKEN_ATTR_…
@@ -111,7 +112,7 @@ class Cutter:
         if self._splitter in _JOINS_WORDS:
             longest = max(longest, *map(len, _BETWEEN_WORDS.split(text)))
         if longest <= limit and self._splitter in _COUNTS_DIGITS:
-            digits = max((len(match[0]) for match in re.finditer(r"\d+", text)), default=0)
+            digits = math.isqrt(sum(len(match[0]) ** 2 for match in re.finditer(r"\d{100,}", text)))
             if digits > LONGEST_NUMBER:
                 longest, limit, what = digits, LONGEST_NUMBER, "digits in a row"
         if longest > limit:

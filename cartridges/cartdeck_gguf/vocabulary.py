@@ -1,7 +1,8 @@
 """Owns what must be known of a model's vocabulary before the engine is trusted with it.
 
 It does not know the engine. Each check stands before an exception that llama.cpp lets out into C, where it ends the
-process: a token twice, or a character for which a SentencePiece vocabulary has neither a token nor its bytes.
+process: a token twice, a character for which a SentencePiece vocabulary has neither a token nor its bytes, or spaces
+that reach a lookup which asserts that there are none.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from cartdeck_protocol.errors import Code, failure
 
 TOKENS_KEY: Final = "tokenizer.ggml.tokens"
 _SENTENCE_PIECE: Final = "llama"
+_BYTE_PAIRS: Final = "gpt2"
+_WHITESPACE: Final = "whitespace"
 _SPACE: Final = "\u2581"
 
 
@@ -51,6 +54,8 @@ def read_vocabulary(header: Header) -> Vocabulary:
     tokens = header.strings(TOKENS_KEY)
     if not tokens or kind in (None, "no_vocab", "none"):
         raise unsound(header, "it has no vocabulary")
+    if kind == _BYTE_PAIRS and header.text("tokenizer.ggml.pre") == _WHITESPACE:
+        raise unsound(header, f"its vocabulary is of the kind {kind}, with the splitter of the kind {_WHITESPACE}")
     known = set(tokens)
     if len(known) < len(tokens):
         raise unsound(header, f"{len(tokens) - len(known):,} tokens of its vocabulary are there twice")

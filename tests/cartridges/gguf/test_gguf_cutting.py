@@ -11,7 +11,7 @@ import pytest
 import cartdeck
 from cartdeck import Settings
 from cartdeck_gguf import cutting
-from cartdeck_gguf.cutting import LONGEST_NUMBER, LONGEST_RUN, Cutter, Mark, Parter, longest_run_of
+from cartdeck_gguf.cutting import LONGEST_RUN, Cutter, Mark, Parter, longest_run_of
 from cartdeck_gguf.tokenizer import Tokenizer, open_tokenizer
 from cartdeck_protocol.errors import CartdeckError, Code
 
@@ -143,7 +143,7 @@ def test_the_longest_run_is_of_words_or_of_space() -> None:
     assert longest_run_of("日本語") == 3
 
 
-@pytest.mark.parametrize("splitter", ["tekken", "deepseek-v3", "exaone-moe", "tiny_aya"])
+@pytest.mark.parametrize("splitter", ["tekken", "deepseek-v3", "exaone-moe", "superbpe"])
 def test_a_word_of_any_length_does_not_end_the_process(engine: Any, write_bpe: WriteGguf, splitter: str) -> None:
     model = str(write_bpe(splitter))
 
@@ -152,7 +152,7 @@ def test_a_word_of_any_length_does_not_end_the_process(engine: Any, write_bpe: W
 
     for text in ("a" * 60_000, " " * 60_000, "\n" * 60_000, "!" * 60_000):
         assert count(text) == 60_000
-    too_much = {"exaone-moe": "a " * LONGEST_RUN, "tiny_aya": "1" * (LONGEST_NUMBER + 1)}
+    too_much = {"exaone-moe": "a " * LONGEST_RUN, "superbpe": ("1" * 2_500 + " ") * 5}
     for text in ("a" * (LONGEST_RUN + 1), too_much.get(splitter, " " * (LONGEST_RUN + 1))):
         with pytest.raises(CartdeckError) as caught:
             count(text)
@@ -170,3 +170,10 @@ def test_a_prompt_of_one_long_word_is_an_error_and_the_process_lives(engine: Any
         assert caught.value.code is code
     again = engine.run("cap:generate-text;gguf", {**asked, "prompt": "a"})
     assert again.provenance["timing"]["load_s"] == 0.0  # the same process
+
+
+def test_a_splitter_that_does_not_go_with_its_vocabulary_is_refused(engine: Any, write_bpe: WriteGguf) -> None:
+    with pytest.raises(CartdeckError) as caught:
+        engine.run("cap:tokenize;gguf", {"model": str(write_bpe("whitespace")), "text": "a  b"})
+    assert caught.value.code is Code.BAD_MODEL_FILE
+    assert "splitter" in caught.value.message
