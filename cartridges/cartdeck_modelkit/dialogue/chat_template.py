@@ -6,113 +6,83 @@ sandbox, which reaches no attribute of Python's own and changes nothing it was g
 
 import functools
 import json
-import re
-import threading
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from cartdeck_modelkit.dialogue import template_bounds as bounds
+from cartdeck_modelkit.dialogue.template_bounds import steps, unusable
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 LONGEST_TEMPLATE_CHARACTERS: Final = 1_000_000
-LONGEST_TEXT_CHARACTERS: Final = 50_000_000
-MOST_STEPS: Final = 2_000_000
-"""Of all `range` together, and of calls and attributes looked at, in one rendering."""
-
-WIDEST_TEXT: Final = 100_000
-"""What a text may be filled up to."""
-_WIDE_FORMAT: Final = re.compile(r"%[-+ #0-9.]*?(?:\d{6}|\*)|\{[^{}]*:[^{}]*(?:\d{6}|\{)")
-"""A width of six digits, or one that is an argument."""
 
 _PROBE: Final = "a text to be found again"
+_TEXTS: Final = (str, bytes)
 
 
 class _Refusal(Exception):
     """What a template says by `raise_exception` of a dialogue that it does not take."""
 
 
-class _Steps(threading.local):
-    """How many steps the rendering on this thread has left."""
+class _Generator(CodeGenerator):
+    """Has what `~` makes looked at before it is made."""
 
-    left = MOST_STEPS
-
-    def take(self, count: int = 1) -> None:
-        self.left -= count
-        if self.left < 0:
-            raise _unusable(f"it takes more than {MOST_STEPS:,} steps")
-
-    def begin(self) -> None:
-        self.left = MOST_STEPS
-
-
-_steps: Final = _Steps()
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
+        escapes = "context.eval_ctx.autoescape" if frame.eval_ctx.volatile else repr(bool(frame.eval_ctx.autoescape))
+        self.write(f"environment.tilde(markup_join if {escapes} else str_join, (")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Also bounds what a template may take of time and memory."""
 
     intercepted_binops = frozenset(("*", "**", "+", "%"))
+    code_generator_class = _Generator
+    concat: Any = staticmethod(bounds.joined)
+
+    @staticmethod
+    def tilde(join: Callable[[tuple[Any, ...]], str], parts: tuple[Any, ...]) -> str:
+        """`part ~ part`"""
+        bounds.check_size(bounds.weight(parts))
+        return join(parts)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "+":
-            if isinstance(left, str) and isinstance(right, str) and len(left) + len(right) > LONGEST_TEXT_CHARACTERS:
-                raise _unusable("it makes something far too large")
-        elif operator == "%":
-            if isinstance(left, str):
-                _check_format(left)
-        elif operator == "**" or not isinstance(left, int | float) or not isinstance(right, int | float):
-            sizes = [abs(one) if isinstance(one, int | float) else len(one) for one in (left, right)]
-            if (sizes[0] ** min(sizes[1], 64) if operator == "**" else sizes[0] * sizes[1]) > LONGEST_TEXT_CHARACTERS:
-                raise _unusable("it makes something far too large")
+        bounds.check_operation(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Any, callee: Any, /, *arguments: Any, **named: Any) -> Any:
-        _steps.take()
-        if isinstance(getattr(callee, "__self__", None), str):  # center, ljust and their like
-            _check_widths(*arguments, *named.values())
+        steps.take()
+        method = getattr(callee, "__wrapped__", callee)  # the sandbox has format in a function of its own
+        owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+        if isinstance(owner, _TEXTS):
+            if name == "join":
+                arguments = tuple(_listed(one) for one in arguments)
+            bounds.check_method(owner, name, arguments, named)
         return super().call(context, callee, *arguments, **named)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        _steps.take()
+        steps.take()
         if isinstance(obj, str) and attribute in ("format", "format_map"):
-            _check_format(obj)
+            bounds.check_format(obj)
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        _steps.take()
+        steps.take()
         return super().getitem(obj, argument)
 
 
-def _check_widths(*values: Any) -> None:
-    """Raises for a number that is a width beyond any that a text is to be filled up to."""
-    if any(isinstance(value, int) and abs(value) > WIDEST_TEXT for value in values):
-        raise _unusable("it makes something far too large")
-
-
-def _check_format(text: str) -> None:
-    """Raises for a format with such a width in it."""
-    if _WIDE_FORMAT.search(text):
-        raise _unusable("it makes something far too large")
-
-
-def _measured(function: Any) -> Any:
-    """A filter that is given no width beyond any."""
-
-    @functools.wraps(function)
-    def measured(*arguments: Any, **named: Any) -> Any:
-        _check_widths(*arguments[1:], *named.values())
-        return function(*arguments, **named)
-
-    return measured
-
-
-def _range(*bounds: int) -> range:
-    found = range(*bounds)
-    _steps.take(len(found))
+def _range(*limits: int) -> range:
+    found = range(*limits)
+    steps.take(len(found))
     return found
 
 
@@ -137,16 +107,16 @@ class ChatTemplate:
         self.source = source
         self._tokens = {"bos_token": bos, "eos_token": eos}
         if len(source) > LONGEST_TEMPLATE_CHARACTERS:
-            raise _unusable(f"it has {len(source):,} characters")
+            raise unusable(f"it has {len(source):,} characters")
         environment = _new_environment()
-        _steps.begin()  # what is constant in a template is computed when it is compiled
+        steps.begin()  # what is constant in a template is computed when it is compiled
         try:
             self._template = environment.from_string(source)
             self.takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
         except TemplateSyntaxError as error:
-            raise _unusable(f"line {error.lineno}: {error.message}") from error
+            raise unusable(f"line {error.lineno}: {error.message}") from error
         except (TemplateError, RecursionError, MemoryError) as error:
-            raise _unusable(str(error) or type(error).__name__) from error
+            raise unusable(str(error) or type(error).__name__) from error
         self._wants_parts = self._finds_parts_alone()
 
     def render(self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]] | None = None) -> str:
@@ -165,10 +135,10 @@ class ChatTemplate:
         except CartdeckError:
             raise
         except Exception as error:  # a template may fail in any way that an expression can
-            raise _unusable(f"{type(error).__name__}: {error}") from error
+            raise unusable(f"{type(error).__name__}: {error}") from error
 
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
-        _steps.begin()
+        steps.begin()
         return self._template.render(messages=messages, tools=tools or None, add_generation_prompt=True, **self._tokens)
 
     def _finds_parts_alone(self) -> bool:
@@ -192,25 +162,111 @@ def _with_parts(message: dict[str, Any]) -> dict[str, Any]:
 
 def _new_environment() -> ImmutableSandboxedEnvironment:
     environment: Any = _Sandbox(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _GenerationBlock],
+        finalize=_shown,
     )
     environment.filters["tojson"] = _to_json
-    for name in ("center", "indent", "tojson", "wordwrap"):
-        environment.filters[name] = _measured(environment.filters[name])
     environment.filters["format"] = _format
+    for name, check in _FILTER_CHECKS.items():
+        environment.filters[name] = _checked(environment.filters[name], check)
+    del environment.globals["lipsum"]
     environment.globals["range"] = _range
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
 
 
+def _shown(value: Any) -> Any:
+    """A value that an expression puts into the text."""
+    if not isinstance(value, str):
+        bounds.check_size(bounds.weight(value))
+    return value
+
+
+def _checked(function: Any, check: Callable[..., None]) -> Any:
+    """A filter whose arguments are looked at first; what it is given by name comes behind the others."""
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        takes_context = hasattr(function, "jinja_pass_arg")
+        first, *others = arguments[takes_context:]
+        first = _listed(first)
+        check(first, *others, *named.values())
+        return function(*arguments[:takes_context], first, *others, **named)
+
+    return checked
+
+
+def _listed(value: Any) -> Any:
+    """What is taken one by one, as a list; anything else as it is."""
+    if isinstance(value, Iterator):
+        found, size = list[Any](), 0
+        for one in cast("Iterator[Any]", value):
+            steps.take()
+            size += bounds.weight(one)
+            bounds.check_size(size)
+            found.append(one)
+        return found
+    return value
+
+
+def _check_widths(value: Any, *widths: Any) -> None:
+    bounds.check_widths(*widths)
+    texts = [len(one) for one in widths if isinstance(one, str)]
+    numbers = [abs(one) for one in widths if isinstance(one, int)]
+    if isinstance(value, str):
+        bounds.check_size((value.count("\n") + 1) * max([1, *texts, *numbers]) + len(value))
+
+
+def _check_joined(value: Any, *others: Any) -> None:
+    between = max((len(one) for one in others if isinstance(one, str)), default=0)
+    count = len(value) if hasattr(value, "__len__") else 1
+    bounds.check_size(bounds.weight(value) + count * between)
+
+
+def _check_wrapped(value: Any, *others: Any) -> None:
+    bounds.check_widths(*others)
+    between = max((len(one) for one in others if isinstance(one, str)), default=1)
+    bounds.check_size(len(str(value)) * max(1, between))
+
+
+def _check_replaced(value: Any, old: Any = "", new: Any = "", *_: Any) -> None:
+    bounds.check_replaced(str(value), str(old), str(new))
+
+
+def _check_rows(_value: Any, *counts: Any) -> None:
+    bounds.check_widths(*counts)
+
+
+def _check_quoted(value: Any, *_: Any) -> None:
+    bounds.check_quoted(value)
+
+
+_FILTER_CHECKS: Final[dict[str, Callable[..., None]]] = {
+    "batch": _check_rows,
+    "center": _check_widths,
+    "indent": _check_widths,
+    "join": _check_joined,
+    "pprint": _check_quoted,
+    "replace": _check_replaced,
+    "slice": _check_rows,
+    "string": _check_quoted,
+    "sum": _check_joined,
+    "tojson": _check_quoted,
+    "wordwrap": _check_wrapped,
+}
+
+
 def _format(text: Any, *values: Any, **named: Any) -> str:
-    _check_format(str(text))
+    bounds.check_operation("%", str(text), named or values)
     return str(text) % (named or values)
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
     """JSON as models were trained on it: without the marks that make it safe in a web page."""
+    bounds.check_widths(indent)
     return json.dumps(value, ensure_ascii=False, indent=indent, default=str, sort_keys=bool(options.get("sort_keys")))
 
 
@@ -220,8 +276,3 @@ def _raise_exception(message: Any) -> NoReturn:
 
 def _strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
-
-
-def _unusable(why: str) -> CartdeckError:
-    message = f"the model's chat template cannot be used: {why[:300]}; chat-template takes another one"
-    return failure(Code.UNSUPPORTED, message, argument="chat-template", phase="inference")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cartdeck_modelkit.dialogue import template_bounds
 from cartdeck_modelkit.dialogue.chat_template import ChatTemplate
 from cartdeck_modelkit.dialogue.messages import read_dialogue
 from cartdeck_modelkit.dialogue.tool_stream import CallSplitter, ToolCall
@@ -240,6 +241,12 @@ def test_the_grammar_of_calls_holds_every_tool() -> None:
     assert call_grammar(read_tools([other]), BARE, is_required=True).startswith("start: body\n")
 
 
+def again(made: str, *, start: str = "'x'", before: str = "") -> str:
+    """A template that has `all.s`, which begins as `start`, become what `made` says, sixty times."""
+    loop = f"{{% for i in range(60) %}}{before}{{% set all.s = {made} %}}{{% endfor %}}"
+    return f"{{% set all = namespace(s={start}) %}}{loop}"
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -251,17 +258,50 @@ def test_the_grammar_of_calls_holds_every_tool() -> None:
         "{{ 'x'|center(999999999) }}",
         "{{ 'x'.ljust(999999999) }}",
         "{{ messages|tojson(indent=999999999) }}",
-        "{% set all = namespace(s='x') %}{% for i in range(60) %}{% set all.s = all.s + all.s %}{% endfor %}",
+        again("all.s + all.s"),
+        again("all.s ~ all.s"),
+        again("t", before="{% set t %}{{ all.s }}{{ all.s }}{% endset %}"),
+        again("all.s + all.s", start="['x']"),
+        again("[all.s, all.s]|join"),
+        again("[all.s] * 2") + "{{ all.s }}",
+        again("'%s%s' % (all.s, all.s)"),
+        again("'{0}{0}'.format(all.s)"),
+        again("all.s.replace('x', 'xx')"),
+        again("all.s|replace('x', 'xx')"),
+        again("''.join([all.s, all.s])"),
+        again("all.s|tojson", start="'\\\\'"),
+        again("all.s * all.s", start="10"),
+        "{% set wide = ['x' * 1000000] * 1000 %}{{ wide|join }}",
+        "{% set wide = ['x' * 1000000] * 1000 %}{{ ''.join(wide|map('upper')) }}",
+        "{% set wide = ['x' * 1000000] * 1000 %}{{ wide|string }}",
+        "{% set wide = ['x' * 1000000] * 1000 %}{% for one in wide %}{{ one }}{% endfor %}",
+        "{{ 'a'|batch(999999999, 'x')|list }}",
     ],
 )
-def test_a_template_that_fills_the_memory_is_stopped(source: str) -> None:
+def test_a_template_that_fills_the_memory_is_stopped(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_bounds, "LONGEST_TEXT_CHARACTERS", 1_000_000)
+    monkeypatch.setattr(template_bounds, "MOST_STEPS", 100_000)
     with pytest.raises(CartdeckError) as caught:
         ChatTemplate(source).render([{"role": "user", "content": "x=1234567"}])
     assert caught.value.code is Code.UNSUPPORTED
-    assert "far too large" in caught.value.message
+    assert any(why in caught.value.message for why in ("far too large", "more than 100,000 steps"))
 
 
 def test_a_template_may_format_what_is_small() -> None:
     source = "{{ '%s %05d' % ('a', 1234567) }}{{ '%d'|format(3) }}{{ 'x'|center(3) }}{{ messages[0].content.strip() }}"
     made = ChatTemplate(source).render([{"role": "user", "content": "x=1234567"}])
     assert made == "a 12345673 x x=1234567"
+
+
+def test_a_template_may_join_and_repeat_what_is_small() -> None:
+    source = (
+        "{% set all = namespace(s='', l=[]) %}{% for m in messages %}{% set all.s = all.s ~ m.role ~ loop.index %}"
+        "{% set all.l = all.l + [m.content] %}{% endfor %}{% set t %}<{{ all.s }}>{% endset %}"
+        "{{ t }}{{ all.l|join(', ') }}{{ '-'.join(all.l|map('upper')) }}{{ 'a-b'.replace('-', '+') }}"
+        "{{ 'a b'|replace(' ', '_') }}{{ all.l }}{{ [1, 2]|sum }}{{ 2 ** 5 * 3 }}"
+        "{{ 'a\nb'|indent(2) }}{{ '{}!'.format('c') }}"
+        "{{ none }}{{ missing }}{{ true }}{{ messages[0]|tojson }}{{ 'a b'|wordwrap(1) }}"
+    )
+    made = ChatTemplate(source).render([{"role": "user", "content": "x"}, {"role": "user", "content": "y"}])
+    shown = '{"role": "user", "content": "x"}'
+    assert made == f"<user1user2>x, yX-Ya+ba_b['x', 'y']396a\n  bc!NoneTrue{shown}a\nb"
