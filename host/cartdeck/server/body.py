@@ -67,7 +67,7 @@ def checked(kind: type[Model], value: Any) -> Model:
 
 
 async def _read(request: Request, limits: RequestLimits) -> bytes:
-    _check_length(request, most_bytes=limits.json_bytes)
+    _check_head(request, most_bytes=limits.json_bytes)
     pieces: list[bytes] = []
     size = 0
     async for piece in _pieces(request, limits.body_s):
@@ -81,8 +81,13 @@ async def _read(request: Request, limits: RequestLimits) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _check_length(request: Request, *, most_bytes: int) -> None:
-    """A length that is told and beyond all patience is refused before a byte is read."""
+def _check_head(request: Request, *, most_bytes: int) -> None:
+    """A length that is told and beyond all patience is refused before a byte is read, and so is a body that is packed:
+    how much comes out of one is not known before."""
+    packed = request.headers.get("content-encoding", "identity").strip().lower()
+    if packed not in ("", "identity"):
+        message = f"The body is encoded as {packed[:40]}; expected it as it is, without Content-Encoding."
+        raise Refused(415, "WRONG_MEDIA_TYPE", message, headers=(("connection", "close"),))
     told = request.headers.get("content-length", "")
     if told.isdecimal() and int(told) > max(most_bytes, DRAINED_BYTES):
         raise too_large(most_bytes)
@@ -119,7 +124,7 @@ async def read_form(request: Request, limits: RequestLimits) -> FormData:
         raise Refused(
             415, "WRONG_MEDIA_TYPE", f"The body is {content_type or 'nothing'}; expected multipart/form-data."
         )
-    _check_length(request, most_bytes=limits.upload_bytes)
+    _check_head(request, most_bytes=limits.upload_bytes)
     parser = MultiPartParser(
         request.headers, _bounded(request, limits), max_files=MOST_PARTS, max_fields=MOST_PARTS,
         max_part_size=FIELD_BYTES,

@@ -1,5 +1,6 @@
 """Chats and completions of a double, by the official client: what goes in and comes out, whole and as a stream."""
 
+import json
 from typing import Any
 
 import pytest
@@ -42,6 +43,15 @@ def test_usage_comes_with_the_last_chunk_if_it_is_asked_for(client: Any, is_aske
     else:
         assert counted == []
         assert all(chunk.choices for chunk in chunks)
+
+
+def test_an_answer_says_that_nothing_was_refused(server: Any) -> None:
+    asked = {"model": "act:tokens=1", "messages": [{"role": "user", "content": "x"}]}
+    [choice] = server.post("/v1/chat/completions", asked)[1]["choices"]
+    assert choice["message"] == {"role": "assistant", "content": "t0 ", "refusal": None}
+    first = server.ask("POST", "/v1/chat/completions", {**asked, "stream": True})[2].partition(b"\n\n")[0]
+    delta = json.loads(first.removeprefix(b"data: "))["choices"][0]["delta"]
+    assert delta == {"role": "assistant", "content": "t0 ", "refusal": None}
 
 
 def test_the_stream_ends_with_done(server: Any) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import gzip
 import json
 import socket
 import time
@@ -140,6 +141,15 @@ def test_a_body_before_the_next_head_does_not_count_as_one() -> None:
     assert heard.startswith(b"HTTP/1.1 404")
     assert b" 431 " not in heard
     assert b"HTTP/1.1 408" in heard  # the second head, for which it waited
+
+
+def test_a_packed_body_is_refused_for_what_it_is(server: Any) -> None:
+    packed = gzip.compress(GOOD)
+    status, _, data = server.ask("POST", CHAT, packed, content_encoding="gzip")
+    told = json.loads(data)["error"]
+    assert (status, told["code"]) == (415, "WRONG_MEDIA_TYPE")
+    assert "encoded as gzip" in told["message"]
+    assert server.ask("POST", CHAT, GOOD, content_encoding="identity")[0] == 200
 
 
 def test_a_form_is_not_taken_for_json(server: Any) -> None:

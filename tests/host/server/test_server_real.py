@@ -163,7 +163,7 @@ def test_a_dialogue_that_is_too_long_is_a_400(real: Any, asked: Any) -> None:
     messages = [{"role": "user", "content": "word " * 20_000}]
     with pytest.raises(openai.BadRequestError) as caught:
         asked(model="default", messages=messages)
-    assert caught.value.code == "CONTEXT_OVERFLOW"
+    assert (caught.value.code, caught.value.param) == ("CONTEXT_OVERFLOW", "messages")
 
 
 def test_token_ids_are_embedded_as_the_text_that_they_stand_for(real: Any) -> None:

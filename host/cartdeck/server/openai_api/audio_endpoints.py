@@ -25,7 +25,7 @@ from cartdeck.server.service import Served, Service
 from cartdeck.subtitles import as_srt, as_vtt
 from cartdeck_protocol.errors import Code
 
-_NAMES: Final = {"audio": "file"}
+_NAMES: Final = {"audio": "file", "task": "model"}
 
 
 def _whole(value: Any) -> Any:

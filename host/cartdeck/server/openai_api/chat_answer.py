@@ -16,7 +16,11 @@ def chat_choices(texts: Texts, *, with_logprobs: bool) -> list[dict[str, Any]]:
 
 def _choice(index: int, part: TextParts, *, with_logprobs: bool) -> dict[str, Any]:
     text = "".join(part.text)
-    message: dict[str, Any] = {"role": "assistant", "content": text if text or not part.calls else None}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": text if text or not part.calls else None,
+        "refusal": None,
+    }
     if part.calls:
         message["tool_calls"] = [_tool_call(call) for call in part.calls]
     if part.refusal is not None:
@@ -63,7 +67,7 @@ class ChatChunks:
         delta: dict[str, Any] = {}
         if not self._has_begun[index]:
             self._has_begun[index] = True
-            delta = {"role": "assistant", "content": ""}
+            delta = {"role": "assistant", "content": "", "refusal": None}
         if part.text:
             delta["content"] = "".join(part.text)
         if part.calls:

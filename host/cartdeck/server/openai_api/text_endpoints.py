@@ -32,7 +32,7 @@ class TextEndpoints:
     async def chat(self, request: Request) -> Any:
         limits = self._service.options.limits
         asked = await read_json(request, ChatRequest, limits)
-        names = {**FIELD_NAMES, "max-tokens": asked.tokens_field}
+        names = {**FIELD_NAMES, "prompt": "messages", "max-tokens": asked.tokens_field}
         arguments = asked.arguments(most_images=limits.images)
         served = self._service.call(Kind.CHAT, asked.model, arguments, form=asked, needs=asked.needs())
         guarded = Guarded(self._service, served.guards, [turns_of(asked.messages)] if served.guards else [])
