@@ -83,6 +83,10 @@ class Call:
         self.longest_silence_s = max(self.longest_silence_s, now_s - self.last_s)
         self.last_s = now_s
 
+    def forgets_silence(self) -> None:
+        """The kit kept it waiting until now."""
+        self.last_s = time.monotonic()
+
     def on_stream(self, stream: InStream, payload: bytes | None) -> None:
         received = Received(stream.name, stream.media, stream.is_sequence)
         self.outputs.append(received)

@@ -34,6 +34,7 @@ def cancel(bench: Bench) -> None:
         talk.finish(late)
         talk.send_raw(cancel_frame(late.exchange.id, _REASON))
         if neighbour is not None:
+            neighbour.forgets_silence()
             talk.connection.open_stream(neighbour.exchange, name="data").write(b"neighbour")
             talk.connection.end(neighbour.exchange)
             talk.finish(neighbour)
