@@ -7,13 +7,11 @@ so it may be opened in one task and closed in another, and errors arrive bare.
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, cast
-
-import anyio
+from typing import Any, Final, cast
 
 from cartdeck.calls.pulling import Source
 from cartdeck.engine import Engine
+from cartdeck.event_source import EventSource, wait_for_end
 from cartdeck.plans.call_key import CallKeys
 from cartdeck.plans.compiling import CompiledPlan, compile_plan
 from cartdeck.plans.events import PlanEnded, PlanEvent, StepState
@@ -37,7 +35,7 @@ MEMORY_BYTES: Final = 32 * 1024 * 1024
 """What values between steps may take in memory; what is beyond lies in temporary files."""
 
 
-class PlanRun:
+class PlanRun(EventSource[PlanEvent]):
     """A plan on its way. Use it as an async context manager and iterate over it, or `collect()`.
 
     Leaving the context before the end cancels the plan, and waits until its calls have ended. `result` is there
@@ -83,20 +81,6 @@ class PlanRun:
         self.tally: PlanTally
 
     # -- for the caller
-
-    async def __aenter__(self) -> Self:
-        self.begin()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def __aiter__(self) -> AsyncIterator[PlanEvent]:
-        while batch := await self.next_events():
-            for event in batch:
-                yield event
 
     async def next_events(self) -> list[PlanEvent]:
         """The next events, waiting for at least one; [] after the end. Raises the plan's error behind the last one."""
@@ -159,15 +143,7 @@ class PlanRun:
         if self._done is None:
             return
         self.cancel("its caller left")
-        cancelled: asyncio.CancelledError | None = None
-        with anyio.CancelScope(shield=True):
-            while not self._done.done():
-                try:
-                    await asyncio.shield(self._done)
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        if cancelled is not None:
-            raise cancelled
+        await wait_for_end(self._done)
 
     # -- the beginning
 
