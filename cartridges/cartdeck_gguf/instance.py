@@ -52,6 +52,7 @@ class Instance:
     def __init__(self) -> None:
         self.owner = Owner("model-owner")
         self._turn = asyncio.Lock()
+        self._cutting = asyncio.Lock()
         self._wanted: tuple[str, LoadSettings, Wanted] | None = None
         self._obtained: ObtainedModel | None = None
         self._obtained_projector = False
@@ -103,12 +104,14 @@ class Instance:
                 self.owner.wake()
 
     async def _read_long_text(self, generation: Generation) -> None:
-        """Cuts a long prompt into tokens beside the owner's thread, which others wait for meanwhile."""
+        """Cuts a long prompt into tokens beside the owner's thread, which others wait for meanwhile; one after another,
+        so that requests stay in the order they came."""
         text, given_up = generation.prompt, threading.Event()
         if self._loaded is None or not isinstance(text, str) or len(text) <= SHORT_CHARACTERS:
             return
         try:
-            generation.prompt = await asyncio.to_thread(read_text, text, self._loaded, given_up.is_set)
+            async with self._cutting:
+                generation.prompt = await asyncio.to_thread(read_text, text, self._loaded, given_up.is_set)
         finally:
             given_up.set()
 
