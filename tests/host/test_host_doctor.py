@@ -108,6 +108,24 @@ def test_a_mark_is_dead_when_its_host_is(dead_mark: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_a_host_is_not_dead_where_nobody_can_look_or_on_another_machine() -> None:
+    program = """
+import os, platform, resource
+from cartdeck.sessions import leftover
+mark = leftover.engine_mark()
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 64))  # no file can be opened any more
+print(leftover.is_mark_dead(mark))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+node = platform.node()
+platform.node = lambda: f"not-{node}"  # another machine, with a namespace of the same number
+leftover._place.cache_clear()
+print(leftover.is_mark_dead(f"{os.getpid()}-1-{mark.rpartition('-')[2]}"))
+"""
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert asked.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 def test_what_dead_hosts_left_is_swept_and_nothing_else(
     dead_mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,16 +1,18 @@
 """Owns what a host leaves behind when it is killed: processes and folders that carry its mark, found and swept later.
 
 It does not know sessions. The mark of a host is its process id with the time of its start, so that another process that
-got the same number is not taken for it, and with the namespace of its id: of a host in another container, whose folders
-or processes may be seen all the same, nobody here can tell whether it lives.
+got the same number is not taken for it, and with the place of its id, which is the namespace and the machine: of a host
+in another container, or on another machine that shares a folder, nobody here can tell whether it lives.
 """
 
 import contextlib
 import os
+import platform
 import re
 import shutil
 import signal
 import tempfile
+import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -23,11 +25,14 @@ _FOLDER: Final = re.compile(rf"{FOLDER_PREFIX}(\d+-\d+-\d+)-.+")
 
 @cache
 def _own_mark(pid: int) -> str:
-    return f"{pid}-{_started(pid) or 0}-{_namespace()}"
+    started = None
+    with contextlib.suppress(OSError):
+        started = _started(pid)
+    return f"{pid}-{started or 0}-{_place()}"
 
 
 def engine_mark() -> str:
-    """The mark of this process: "PID-START-NAMESPACE"."""
+    """The mark of this process: "PID-START-PLACE"."""
     return _own_mark(os.getpid())  # by the id, so that a fork has a mark of its own
 
 
@@ -36,18 +41,18 @@ def is_mark_dead(mark: str) -> bool:
     parts = mark.split("-")
     if len(parts) != 3 or not all(part.isdecimal() for part in parts):
         return False
-    pid, started, namespace = parts
-    if int(namespace) != _namespace():
+    pid, started, place = parts
+    if int(place) != _place():
         return False
-    if not int(started):  # a system without /proc
-        try:
-            os.kill(int(pid), 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
+    try:
+        if int(started):
+            return _started(int(pid)) != int(started)
+        os.kill(int(pid), 0)  # a system without /proc
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # for want of file descriptors, say
         return False
-    return _started(int(pid)) != int(started)
+    return False
 
 
 def private_folder() -> Path:
@@ -111,19 +116,23 @@ def _is_own(path: Path) -> bool:
 
 
 @cache
-def _namespace() -> int:
-    """Of the process ids that this process sees; 0 where there are none."""
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return 0
+def _place() -> int:
+    """Where process ids mean what they mean to this process: a checksum of the namespace's number, which the first one
+    of every machine has, and of what tells machines apart."""
+    names = [platform.node()]
+    with contextlib.suppress(OSError):
+        names.append(str(Path("/proc/self/ns/pid").stat().st_ino))
+    with contextlib.suppress(OSError):
+        names.append(Path("/etc/machine-id").read_text("ascii", "replace").strip())
+    return zlib.crc32(" ".join(names).encode("utf-8", "replace"))
 
 
 def _started(pid: int) -> int | None:
-    """When the process began, in the kernel's ticks since the machine did; None where it is not there, or ended."""
+    """When the process began, in the kernel's ticks since the machine did; None where it is not there, or ended.
+    Raises OSError where that cannot be looked at."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold spaces
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
