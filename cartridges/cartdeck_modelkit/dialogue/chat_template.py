@@ -171,6 +171,7 @@ def _new_environment() -> ImmutableSandboxedEnvironment:
     environment.filters["format"] = _format
     for name, check in _FILTER_CHECKS.items():
         environment.filters[name] = _checked(environment.filters[name], check)
+    environment.filters["map"] = _counted(environment.filters["map"])
     del environment.globals["lipsum"]
     environment.globals["range"] = _range
     environment.globals["raise_exception"] = _raise_exception
@@ -199,17 +200,28 @@ def _checked(function: Any, check: Callable[..., None]) -> Any:
     return checked
 
 
+def _counted(function: Any) -> Any:
+    """A filter that makes one value after the other, for whoever keeps them all."""
+
+    @functools.wraps(function)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        return _bounded(function(*arguments, **named))
+
+    return counted
+
+
+def _bounded(values: Iterator[Any]) -> Iterator[Any]:
+    size = 0
+    for one in values:
+        steps.take()
+        size += bounds.weight(one)
+        bounds.check_size(size)
+        yield one
+
+
 def _listed(value: Any) -> Any:
     """What is taken one by one, as a list; anything else as it is."""
-    if isinstance(value, Iterator):
-        found, size = list[Any](), 0
-        for one in cast("Iterator[Any]", value):
-            steps.take()
-            size += bounds.weight(one)
-            bounds.check_size(size)
-            found.append(one)
-        return found
-    return value
+    return list(_bounded(cast("Iterator[Any]", value))) if isinstance(value, Iterator) else value
 
 
 def _check_widths(value: Any, *widths: Any) -> None:
@@ -267,7 +279,11 @@ def _format(text: Any, *values: Any, **named: Any) -> str:
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
     """JSON as models were trained on it: without the marks that make it safe in a web page."""
     bounds.check_widths(indent)
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=str, sort_keys=bool(options.get("sort_keys")))
+    sort_keys = bool(options.get("sort_keys"))
+    if indent is None:
+        return json.dumps(value, ensure_ascii=False, default=str, sort_keys=sort_keys)
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, default=str, sort_keys=sort_keys)
+    return bounds.joined(encoder.iterencode(value))  # each line grows by its depth, which its weight does not tell
 
 
 def _raise_exception(message: Any) -> NoReturn:

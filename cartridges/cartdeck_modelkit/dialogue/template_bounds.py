@@ -20,6 +20,8 @@ WIDEST_TEXT: Final = 100_000
 """What a text may be filled up to."""
 _WIDE_FORMAT: Final = re.compile(r"%[-+ #0-9.]*?(?:\d{6}|\*)|\{[^{}]*:[^{}]*(?:\d{6}|\{)")
 """A width of six digits, or one that is an argument."""
+_NUMBER: Final = re.compile(r"\d{2,5}")
+_FILLING: Final = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 _SCALAR_CHARACTERS: Final = 32
 _LARGEST_NUMBER_BITS: Final = 10_000
@@ -92,9 +94,10 @@ def check_widths(*values: Any) -> None:
 
 
 def check_format(text: str) -> None:
-    """Raises for a format with such a width in it."""
+    """Raises for a format with such a width in it, or with many that are too much together."""
     if _WIDE_FORMAT.search(text):
         raise unusable("it makes something far too large")
+    check_size(sum(int(match[0]) for match in _NUMBER.finditer(text)))
 
 
 def check_formatted(text: str, values: Any, *, mark: str) -> None:
@@ -141,7 +144,8 @@ def check_replaced(text: Any, old: Any, new: Any) -> None:
 
 def check_method(text: str | bytes, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Raises for a method of a text whose result would be too large."""
-    check_widths(*arguments, *named.values())  # center, ljust and their like
+    if name in _FILLING:
+        check_widths(*arguments, *named.values())
     if name == "join":
         check_size(weight(list(arguments)) * max(1, len(text)) if len(text) > 1 else weight(list(arguments)))
     elif name == "replace" and len(arguments) >= 2:

@@ -258,6 +258,11 @@ def again(made: str, *, start: str = "'x'", before: str = "") -> str:
         "{{ 'x'|center(999999999) }}",
         "{{ 'x'.ljust(999999999) }}",
         "{{ messages|tojson(indent=999999999) }}",
+        "{{ range(50)|list|tojson(indent=99999)|length }}",
+        "{{ (('%50000d' * 30) % ((1,) * 30))|length }}",
+        "{{ ('{:50000}' * 30).format(*range(30))|length }}",
+        "{{ range(50)|map('string')|map('center', 99999)|list|length }}",
+        "{% for one in range(50)|map('string')|map('center', 99999) %}{{ loop.length }}{% endfor %}",
         again("all.s + all.s"),
         again("all.s ~ all.s"),
         again("t", before="{% set t %}{{ all.s }}{{ all.s }}{% endset %}"),
@@ -289,8 +294,9 @@ def test_a_template_that_fills_the_memory_is_stopped(source: str, monkeypatch: p
 
 def test_a_template_may_format_what_is_small() -> None:
     source = "{{ '%s %05d' % ('a', 1234567) }}{{ '%d'|format(3) }}{{ 'x'|center(3) }}{{ messages[0].content.strip() }}"
+    source += "{{ messages[0].content.find('=', 200000) }}{{ {'a': [1]}|tojson(indent=2) }}"
     made = ChatTemplate(source).render([{"role": "user", "content": "x=1234567"}])
-    assert made == "a 12345673 x x=1234567"
+    assert made == 'a 12345673 x x=1234567-1{\n  "a": [\n    1\n  ]\n}'
 
 
 def test_a_template_may_join_and_repeat_what_is_small() -> None:
