@@ -151,7 +151,7 @@ class Batcher:
             native_log.begin_section(generation.log)
             try:
                 self._receive(generation)
-            except CartdeckError as error:
+            except Exception as error:  # one that is a mistake of ours too: nobody else would end this request
                 self._end(generation, error)
             native_log.begin_section(self._hear)
 

@@ -213,7 +213,7 @@ def longest_run_of(text: str) -> int:
 
 def on_own_stack(function: Callable[[], list[int]], stack_bytes: int) -> list[int]:
     """What `function()` gives or raises, run in a thread with a stack of at least so many bytes. What it does not use
-    takes no memory, and its end gives back what it used."""
+    takes no memory, and its end gives back what it used. Raises `OUT_OF_MEMORY` where such a thread cannot be had."""
     outcome: Future[list[int]] = Future()
 
     def run() -> None:
@@ -227,6 +227,9 @@ def on_own_stack(function: Callable[[], list[int]], stack_bytes: int) -> list[in
         before = threading.stack_size((stack_bytes + 0xFFFF) & ~0xFFFF)
         try:
             thread.start()
+        except RuntimeError as error:
+            message = f"a thread with a stack of {stack_bytes:,} bytes cannot be had, for a long word: {error}"
+            raise failure(Code.OUT_OF_MEMORY, message) from None
         finally:
             threading.stack_size(before)
     return outcome.result()

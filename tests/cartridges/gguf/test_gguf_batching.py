@@ -92,6 +92,17 @@ def test_requests_that_come_at_once_and_begin_alike_read_once_what_they_share(
     assert sum(text_of(one) == other for one, other in zip(generations, alone, strict=True)) >= 2
 
 
+def test_a_request_that_cannot_be_received_ends_and_the_others_go_on(real_model: Path, open_model: Open) -> None:
+    batcher = Batcher(open_model(real_model, context_size=512))
+    broken, sound = asked(batcher, "half of a pair \ud800"), asked(batcher, PROMPTS[0])
+    run(batcher)
+    assert broken.delivery.is_over
+    with pytest.raises(Exception, match="surrogate"):
+        broken.delivery.raise_error()
+    assert sound.delivery.is_over
+    assert text_of(sound)
+
+
 def test_a_text_alone_shares_no_call(real_model: Path, open_model: Open) -> None:
     batcher = Batcher(open_model(real_model, context_size=512))
     generation = asked(batcher, PROMPTS[0])

@@ -1,6 +1,7 @@
 """Texts are cut into tokens as the engine cuts them, in time by their length, and none ends the process."""
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import cartdeck
 from cartdeck import Settings
 from cartdeck_gguf import cutting
-from cartdeck_gguf.cutting import LONGEST_RUN, Cutter, Mark, Parter, longest_run_of
+from cartdeck_gguf.cutting import LONGEST_RUN, Cutter, Mark, Parter, longest_run_of, on_own_stack
 from cartdeck_gguf.tokenizer import Tokenizer, open_tokenizer
 from cartdeck_protocol.errors import CartdeckError, Code
 
@@ -141,6 +142,15 @@ def test_the_longest_run_is_of_words_or_of_space() -> None:
     assert longest_run_of("abc de") == 3
     assert longest_run_of("a \n\t b") == 4
     assert longest_run_of("日本語") == 3
+
+
+def test_a_stack_that_cannot_be_had_is_an_error_of_its_own() -> None:
+    before = threading.stack_size()
+    with pytest.raises(CartdeckError) as caught:
+        on_own_stack(lambda: [1], 1 << 60)
+    assert caught.value.code is Code.OUT_OF_MEMORY
+    assert threading.stack_size() == before
+    assert on_own_stack(lambda: [1], 1 << 20) == [1]
 
 
 @pytest.mark.parametrize("splitter", ["tekken", "deepseek-v3", "exaone-moe", "superbpe"])
