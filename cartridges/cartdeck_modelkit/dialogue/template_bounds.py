@@ -18,7 +18,7 @@ MOST_STEPS: Final = 2_000_000
 
 WIDEST_TEXT: Final = 100_000
 """What a text may be filled up to."""
-_WIDE_FORMAT: Final = re.compile(r"%[-+ #0-9.]*?(?:\d{6}|\*)|\{[^{}]*:[^{}]*(?:\d{6}|\{)")
+_WIDE_FORMAT: Final = re.compile(r"%[-+ #0-9.]*?(?:\d{6}|\*)|\{[^{}:]*:[^{}]*(?:\d{6}|\{)")
 """A width of six digits, or one that is an argument."""
 _NUMBER: Final = re.compile(r"\d{2,5}")
 _FILLING: Final = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})

@@ -292,6 +292,13 @@ def test_a_template_that_fills_the_memory_is_stopped(source: str, monkeypatch: p
     assert any(why in caught.value.message for why in ("far too large", "more than 100,000 steps"))
 
 
+def test_a_format_is_looked_at_in_time_by_its_length() -> None:
+    template = ChatTemplate("{{ ('{' ~ ':' * 200000 ~ '}').format(1) }}")  # by the square it took a quarter of an hour
+    with pytest.raises(CartdeckError) as caught:
+        template.render([{"role": "user", "content": "x"}])
+    assert caught.value.code is Code.UNSUPPORTED
+
+
 def test_a_template_may_format_what_is_small() -> None:
     source = "{{ '%s %05d' % ('a', 1234567) }}{{ '%d'|format(3) }}{{ 'x'|center(3) }}{{ messages[0].content.strip() }}"
     source += "{{ messages[0].content.find('=', 200000) }}{{ {'a': [1]}|tojson(indent=2) }}"
