@@ -93,7 +93,7 @@ class Lane:
         generation, choice = party.generation, party.choices[0]
         if generation.started_s is None:
             generation.started_s = time.monotonic()
-        trace = self._begin(party.prompt, live, is_exact=generation.settings.deterministic)
+        trace = self._begin(party.prompt, live, is_exact=generation.settings.is_repeatable)
         if choice.index == 0:
             generation.cached_tokens = generation.prompt_done = len(trace.tokens)
         party.sequences = [self._free.pop() for _ in party.choices[1:]]

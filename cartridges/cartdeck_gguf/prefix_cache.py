@@ -63,9 +63,8 @@ class PrefixCache:
     def find(self, tokens: Sequence[int], live: Iterable[Trace], *, is_exact: bool) -> Match | None:
         """The longest beginning of a prompt that a trace has, in the context, in memory or being computed (`live`).
 
-        The last token is never among it: its numbers are wanted. It ends where a slice does when the trace is exact so
-        far, so that what follows is computed as if all was; else `is_exact` takes no more than that, and anyone else
-        takes all there is.
+        The last token is never among it: its numbers are wanted. `is_exact` takes what is exact, up to where a slice
+        ends, so that what follows is computed as if all was; anyone else takes all there is.
         """
         best: Match | None = None
         for trace in (*live, *self._resident, *reversed(self._parked)):
@@ -76,10 +75,7 @@ class PrefixCache:
 
     def _usable(self, trace: Trace, tokens: Sequence[int], *, is_exact: bool) -> int:
         length = min(common_length(trace.tokens, tokens), len(tokens) - 1)
-        whole = length - length % self._slice
-        if whole <= trace.exact:
-            return whole
-        return trace.exact if is_exact else length
+        return min(trace.exact, length - length % self._slice) if is_exact else length
 
     def take(self, trace: Trace, length: int) -> Trace | None:
         """The first `length` tokens of a trace that nobody uses, in its own place of the context, which it leaves with

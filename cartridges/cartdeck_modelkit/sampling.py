@@ -48,6 +48,13 @@ class SamplingSettings:
     logprobs: bool = False
     top_logprobs: int = 0
     deterministic: bool = False
+    is_seeded: bool = False
+    """Whether the request itself names the seed."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the text is to be the same, made alone, whatever was computed before it."""
+        return self.deterministic or self.is_seeded
 
     @property
     def is_plain(self) -> bool:
@@ -91,6 +98,7 @@ def read_settings(argument: Argument) -> SamplingSettings:
         logprobs=bool(argument("logprobs")) or top_logprobs > 0,
         top_logprobs=top_logprobs,
         deterministic=bool(argument("deterministic")),
+        is_seeded=seed is not None,
     )
 
 
