@@ -32,7 +32,8 @@ def error_text(error: CartdeckError) -> str:
     if error.argument and error.argument not in error.message:
         where.append(f"argument {error.argument}")
     parts = [_sentence(error.message), f"[{', '.join(where)}]"]
-    if error.remedy and error.code not in SELF_EXPLAINING:
+    is_own = error.remedy != error.code.remedy
+    if error.remedy and (is_own or error.code not in SELF_EXPLAINING):
         parts.append(error.remedy)
     text = paragraph("error: " + " ".join(parts))
     lines = _log_lines(error)

@@ -51,6 +51,8 @@ def test_of_many_log_lines_a_few_are_shown_and_the_rest_counted() -> None:
 @pytest.mark.parametrize("code", [Code.CANCELLED, Code.BAD_ARGUMENT])
 def test_a_remedy_that_says_nothing_new_is_left_out(code: Code) -> None:
     assert error_text(failure(code, "It is so")) == f"error: It is so. [{code}]\n"
+    own = failure(code, "It is so", details={"remedy": "Do that."})
+    assert error_text(own) == f"error: It is so. [{code}] Do that.\n"
 
 
 def test_an_error_record_holds_what_the_wire_holds_and_the_exit_code() -> None:

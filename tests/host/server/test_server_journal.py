@@ -37,7 +37,9 @@ def test_an_entry_stays_small_however_often_its_stage_changes() -> None:
         journal.advance(entry, Stage.LOAD)
         journal.advance(entry, Stage.FIRST)
     journal.tell(entry, "x" * 10_000, fraction=0.5, work=1, total=2)
+    journal.fail(entry, failure(Code.HANDLER_FAILED, "x" * 10_000, details={"remedy": "y" * 10_000}))
     shown = entry.to_plain()
+    assert max(map(len, shown["error"].values())) <= 400
     assert len(shown["spans"]) <= 16
     assert max(len(shown[name]) for name in ("cap", "model", "message")) <= 400
 

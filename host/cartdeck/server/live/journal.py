@@ -153,7 +153,7 @@ class Journal:
     def fail(self, entry: CallEntry, error: CartdeckError) -> None:
         if entry.ended_s is not None:
             return
-        entry.error = {"code": error.code_name, "message": _cut(error.message), "remedy": error.remedy}
+        entry.error = {"code": error.code_name, "message": _cut(error.message), "remedy": _cut(error.remedy)}
         self._end(entry, "cancelled" if error.code is Code.CANCELLED else "failed")
 
     @contextmanager
