@@ -68,7 +68,7 @@ def test_a_model_that_is_not_there_ends_with_those_that_are(path: Path) -> None:
     for arguments in (["show", "smal"], ["remove", "smal"]):
         done = catalog(path, *arguments)
         assert done.returncode == 2
-        assert "It has: small" in " ".join(done.stderr.split())
+        assert "Near it: small" in " ".join(done.stderr.split())
 
 
 def test_a_catalog_that_is_not_there_is_an_error_where_it_was_named(path: Path) -> None:

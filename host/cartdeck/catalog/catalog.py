@@ -20,6 +20,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 Tables = TypeVar("Tables")
 _LONGEST_SHOWN: Final = 120
+_MOST_SHOWN: Final = 8
 _LONGEST_FILE: Final = 16 * 1024 * 1024
 _ENTRIES: Final = TypeAdapter(dict[Name, Entry])
 _GUARDS: Final = TypeAdapter(dict[Name, Guard])
@@ -74,10 +75,12 @@ class Catalog:
     def unknown(self, name: str) -> CartdeckError:
         """MODEL_NOT_FOUND for a name that is not there, or is to seem so."""
         known = [one.name for one in self.visible()]
-        near = near_names(name, known) or known[:8]
+        near = near_names(name, known)
+        told = near or known[:_MOST_SHOWN]
+        lead = "Near it" if near else "It has" if len(known) <= _MOST_SHOWN else "It has for instance"
         message = f"The catalog has no model {name[:_LONGEST_SHOWN]!r}."
-        message += f" It has: {', '.join(near)}." if near else " It is empty; `cartdeck catalog add` adds one."
-        return failure(Code.MODEL_NOT_FOUND, message, argument="model", details={"near": near})
+        message += f" {lead}: {', '.join(told)}." if told else " It is empty; `cartdeck catalog add` adds one."
+        return failure(Code.MODEL_NOT_FOUND, message, argument="model", details={"near": told})
 
 
 def _named(name: str, entry: Entry) -> list[Named]:

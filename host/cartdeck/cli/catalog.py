@@ -198,10 +198,10 @@ def load_editing() -> Any:
     try:
         from cartdeck.catalog import editing
     except ImportError as error:
-        message = f"To edit a catalog {error.name} is needed: pip install 'cartdeck[server]'"
-        raise failure(
-            Code.CARTRIDGE_UNAVAILABLE, message, details={"install": ["pip install 'cartdeck[server]'"]}
-        ) from None
+        command = "pip install 'cartdeck[server]'"
+        details = {"install": [command], "remedy": f"Install it: {command}"}
+        message = f"To edit a catalog {error.name} is needed"
+        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details=details) from None
     return editing
 
 

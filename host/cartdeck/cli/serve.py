@@ -217,8 +217,10 @@ def _check_installed() -> None:
 
     missing = sorted(name for name in LEFT_OUT if find_spec(name) is None)
     if missing:
-        message = f"The server needs {', '.join(missing)}: pip install 'cartdeck[server]'"
-        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"install": ["pip install 'cartdeck[server]'"]})
+        message = f"The server needs {', '.join(missing)}"
+        command = "pip install 'cartdeck[server]'"
+        details = {"install": [command], "remedy": f"Install what it needs: {command}"}
+        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details=details)
 
 
 def _run(options: "ServerOptions", models: Models, *, words: Words) -> None:

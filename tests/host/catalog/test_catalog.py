@@ -74,9 +74,14 @@ def test_models_aliases_and_adapters_have_names_of_their_own() -> None:
     assert [one.name for one in catalog.models()] == ["small", "large", "pirate"]
     assert catalog.find("s").name == "small"
     assert catalog.find("pirate").entry is catalog.find("large").entry
-    with pytest.raises(CartdeckError, match=r"no model 'smal'\. It has: small") as caught:
+    with pytest.raises(CartdeckError, match=r"no model 'smal'\. Near it: small") as caught:
         catalog.find("smal")
     assert caught.value.code is Code.MODEL_NOT_FOUND
+    with pytest.raises(CartdeckError, match=r"no model 'qq'\. It has: small, large, pirate\.$"):
+        catalog.find("qq")
+    many = parse("".join(f'[models.m{number}]\nsource = "x/y"\n' for number in range(9)))
+    with pytest.raises(CartdeckError, match=r"It has for instance: m0, .*, m7\.$"):
+        many.find("qq")
     with pytest.raises(CartdeckError, match="It is empty"):
         parse("").find("small")
 

@@ -83,7 +83,7 @@ def test_what_is_fetched_is_to_be_compared_unless_something_else_is_given_in_its
 @pytest.mark.parametrize(
     ("cap", "name", "code", "message"),
     [
-        ("cap:chat", "smal", Code.MODEL_NOT_FOUND, r"no model 'smal'\. It has: small"),
+        ("cap:chat", "smal", Code.MODEL_NOT_FOUND, r"no model 'smal'\. Near it: small"),
         ("cap:embed-text", "small", Code.UNSUPPORTED, "none for embed-text; it can be asked for: chat, completion"),
         ("cap:describe-image", "small", Code.UNSUPPORTED, "does not see; the catalog has it for: chat, completion"),
         ("cap:chat", "away", Code.UNSUPPORTED, "Another server answers for away; `cartdeck serve` asks it"),

@@ -106,10 +106,10 @@ class Servers:
             try:
                 import httpx2  # noqa: PLC0415  # only where a catalog names another server
             except ImportError:
-                message = "To ask another server httpx2 is needed: pip install 'cartdeck[server]'"
-                raise failure(
-                    Code.CARTRIDGE_UNAVAILABLE, message, details={"install": ["pip install 'cartdeck[server]'"]}
-                ) from None
+                command = "pip install 'cartdeck[server]'"
+                details = {"install": [command], "remedy": f"Install it: {command}"}
+                message = "To ask another server httpx2 is needed"
+                raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details=details) from None
             self._client = httpx2.AsyncClient(
                 timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S, pool=CONNECT_S),
                 limits=httpx2.Limits(
