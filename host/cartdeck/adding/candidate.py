@@ -39,10 +39,17 @@ class Candidate:
     projector: str | None = None
     """The GGUF file that gives it eyes, where the repository has one that is to be taken."""
     projector_bytes: int = 0
+    blind_why: str = ""
+    """Why it is to be taken without the projector that the repository has."""
 
     @property
     def backend(self) -> str:
         return BACKENDS[self.format]
+
+    @property
+    def device_bytes(self) -> int:
+        """What lies on the GPUs when all of it does, with `least_bytes` of context and with its projector."""
+        return self.least_bytes + self.projector_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ def candidates_of(record: Mapping[str, Any]) -> list[Candidate]:
 
 def without_eyes(one: Candidate, why: str) -> Candidate:
     """The candidate without its projector; its sentence says why."""
-    return replace(one, projector=None, projector_bytes=0, sentence=f"{one.sentence} {why}")
+    return replace(one, projector=None, projector_bytes=0, blind_why=why, sentence=f"{one.sentence} {why}")
 
 
 def _candidate(one: Mapping[str, Any], free_bytes: int | None) -> Candidate | None:

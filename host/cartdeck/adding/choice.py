@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cartdeck.adding.candidate import Answer, Candidate
+from cartdeck.adding.candidate import Answer, Candidate, without_eyes
 from cartdeck.size import size_text
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -73,6 +73,7 @@ def choose(
     Raises BAD_ARGUMENT for several models of which nothing decides, and the code of the gravest reason where no
     candidate can be run, with all `candidates` in the details.
     """
+    candidates = [_with_room(one, answers) for one in candidates]
     refusals = {one.path: _refusal(one, answers, backend) for one in candidates}
     usable = [one for one in candidates if refusals[one.path] is None]
     if not usable:
@@ -115,8 +116,17 @@ def _device_bytes(one: Candidate, answers: Answers) -> int:
 
 
 def _is_whole(one: Candidate, answers: Answers) -> bool:
-    """Whether all of it lies on the GPUs, with a useful context."""
-    return one.least_bytes <= _device_bytes(one, answers)
+    """Whether all of it lies on the GPUs, its projector too, with a useful context."""
+    return one.device_bytes <= _device_bytes(one, answers)
+
+
+def _with_room(one: Candidate, answers: Answers) -> Candidate:
+    """The candidate; without its projector where only that keeps what the memory does not take off the GPUs."""
+    free_bytes = _device_bytes(one, answers)
+    if one.fits is not False or not one.least_bytes <= free_bytes < one.device_bytes:
+        return one
+    size = size_text(one.projector_bytes)
+    return without_eyes(one, f"Its projector for images, {one.projector} ({size}), has no room beside it on the GPU.")
 
 
 def _preferred(usable: Sequence[Candidate], advised: str | None, whole: Collection[str]) -> Candidate:
@@ -159,10 +169,11 @@ def _why_taken(one: Candidate, device_bytes: int) -> str:
     eyes = f" With its projector for images, {one.projector} ({size})." if one.projector is not None else ""
     place = ""
     if device_bytes:
-        share = f"of {size_text(device_bytes)} it takes {size_text(one.least_bytes)}"
-        is_whole = one.least_bytes <= device_bytes
+        share = f"of {size_text(device_bytes)} it takes {size_text(one.device_bytes)}"
+        is_whole = one.device_bytes <= device_bytes
         place = f" It lies on the GPU whole: {share}." if is_whole else f" Some layers stay beside the GPU: {share}."
-    sentence = "" if one.fits is False else f" {one.sentence}"
+    told = one.blind_why if one.fits is False else one.sentence
+    sentence = f" {told}" if told else ""
     return f"{kind}in a {one.format} file for the backend {one.backend}.{place}{sentence}{eyes}"
 
 
@@ -172,6 +183,6 @@ def _why_behind(one: Candidate, taken: Candidate, whole: Collection[str]) -> str
         return f"it can be run too; the GGUF file takes {need}. --backend {one.backend} takes it"
     kind = taken.quantization or taken.path
     if taken.path in whole and one.path not in whole:
-        need = size_text(one.least_bytes)
+        need = size_text(one.device_bytes)
         return f"it can be run too, with layers beside the GPU, as it takes {need}. --file {one.path} takes it"
     return f"it can be run too; {kind} comes before it in the order of preference. --file {one.path} takes it"

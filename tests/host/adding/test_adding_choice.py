@@ -1,5 +1,6 @@
 """Which of a repository's candidates is taken, and the reason told for each of the others."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,6 +89,24 @@ def test_what_lies_on_the_gpu_whole_comes_first_and_need_not_fit_beside_it() -> 
     assert "It does not fit" not in alone.why
     full = candidate("m.Q8_0.gguf", memory_bytes=20_000, fits=False, fits_disk=False)
     assert refusal(full, answers=with_gpu(50_000)).code is Code.INSUFFICIENT_STORAGE
+
+
+def test_a_projector_counts_among_what_lies_on_the_gpu() -> None:
+    def with_gpu(free_bytes: int) -> dict[tuple[str, str], Answer]:
+        return {**BOTH, ("gguf", "llama"): Answer(is_known=True, engine="E", device_bytes=free_bytes)}
+
+    eyes: dict[str, Any] = {"projector": "mmproj.gguf", "projector_bytes": 5_000}
+    small, advised = candidate("m.Q3_K_M.gguf", memory_bytes=3_000), candidate("m.Q4_K_M.gguf", memory_bytes=9_000)
+    found = [replace(small, **eyes), replace(advised, **eyes)]
+    assert choose(found, with_gpu(16_000), advised=advised.path).taken.path == advised.path
+    tight = choose(found, with_gpu(12_000), advised=advised.path)
+    assert tight.taken is found[0]
+    assert "of 10.8 kB it takes 8.0 kB" in tight.why
+    large = candidate("m.Q8_0.gguf", memory_bytes=9_000, fits=False, sentence="It does not fit.", **eyes)
+    assert choose([large], with_gpu(16_000), advised=None).taken is large
+    blind = choose([large], with_gpu(12_000), advised=None)  # no room in the memory beside the GPU either
+    assert (blind.taken.projector, blind.taken.projector_bytes) == (None, 0)
+    assert "mmproj.gguf (5.0 kB), has no room beside it on the GPU" in blind.why
 
 
 def test_where_the_advised_one_is_refused_the_largest_that_fits_is_taken() -> None:
