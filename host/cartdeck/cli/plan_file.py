@@ -12,12 +12,13 @@ from cartdeck.cli.arguments import parse_value
 from cartdeck.discovery import discover
 from cartdeck.near import near_names
 from cartdeck.plans.compiling import CompiledPlan, Value, compile_plan
-from cartdeck.plans.inputs import depths_of
+from cartdeck.plans.inputs import check_known, depths_of
 from cartdeck.plans.plan import Plan
 from cartdeck.router import Router
 from cartdeck.settings import load_settings
 from cartdeck_protocol.caps import ValueKind
 from cartdeck_protocol.caps.argument import kind_of
+from cartdeck_protocol.caps.item_text import items_of_text
 from cartdeck_protocol.errors import Code, failure
 
 _FORMS: Final = {
@@ -92,7 +93,9 @@ def _listed(forms: Mapping[str, str]) -> str:
 
 
 def check_given(plan: Plan, inputs: dict[str, Any]) -> None:
-    """Raises MISSING_ARGUMENT for inputs that are not given, with what to write."""
+    """Raises MISSING_ARGUMENT for inputs that are not given, with what to write; before that BAD_ARGUMENT for one that
+    the plan does not have, which may be a missing one by a wrong name."""
+    check_known(plan, inputs)
     missing = [name for name in plan.input_names if name not in inputs]
     if not missing:
         return
@@ -103,6 +106,22 @@ def check_given(plan: Plan, inputs: dict[str, Any]) -> None:
     raise failure(Code.MISSING_ARGUMENT, message, argument="--input", details={"candidates": missing})
 
 
+def read_lists(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The same inputs; a text that is a JSON list is its items, where all that take the input take sequences, as with
+    `cartdeck call --arg`. Raises BAD_ARGUMENT for a wrong item."""
+    listed = {name for name, value in inputs.items() if isinstance(value, str) and value.lstrip().startswith("[")}
+    read = dict(inputs)
+    for name in listed:
+        steps = compile_here(plan, read).steps.values()
+        takers = [one.argument for step in steps for one in step.bindings if one.source == name]
+        if not all(one.is_sequence for one in takers):
+            continue
+        items = items_of_text(takers[0], inputs[name])
+        if not any(isinstance(one, list) for one in items):  # else a JSON value that is a list itself
+            read[name] = items
+    return read
+
+
 def _example(value: Value) -> str:
     kind = kind_of(value.media)
     if kind is ValueKind.TEXT:
@@ -110,11 +129,16 @@ def _example(value: Value) -> str:
     return "@FOLDER" if value.depth else "@FILE" if kind in (ValueKind.BYTES, ValueKind.JSON) else "1"
 
 
-def compile_here(plan: Plan, inputs: dict[str, Any]) -> CompiledPlan:
-    """The plan with the caps that are installed; inputs that are given say whether they are sequences."""
+def router_here() -> Router:
+    """The caps that are installed."""
     settings = load_settings()
     found = discover(settings)
-    router = Router(found.cartridges, settings.prefer, unread=[one.origin for one in found.broken])
+    return Router(found.cartridges, settings.prefer, unread=[one.origin for one in found.broken])
+
+
+def compile_here(plan: Plan, inputs: dict[str, Any]) -> CompiledPlan:
+    """The plan with the caps that are installed; inputs that are given say whether they are sequences."""
+    router = router_here()
     compiled = compile_plan(plan, router)
     given = {name: value for name, value in inputs.items() if name in plan.input_names}
     return compiled.with_depths(router, depths_of(compiled, given))

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from cartdeck.cli.output import STANDARD_LINE, FileOutput, StandardOutput
-from cartdeck.cli.plan_file import check_given
+from cartdeck.cli.plan_file import check_given, read_lists
 from cartdeck.cli.plan_output import PlanOutput
 from cartdeck.cli.plan_view import PlanView, open_view
 from cartdeck.cli.render import json_line
@@ -43,6 +43,7 @@ def run_plan_here(plan: Plan, inputs: Mapping[str, Any], options: RunOptions) ->
     `--out` are checked before anything starts."""
 
     check_given(plan, dict(inputs))
+    inputs = read_lists(plan, inputs)
 
     async def work() -> None:
         with ExitStack() as files:

@@ -32,8 +32,8 @@ class One:
     value: Any
 
 
-def check_inputs(plan: Plan, inputs: Mapping[str, Any]) -> None:
-    """Raises BAD_ARGUMENT for an input that the plan does not have, MISSING_ARGUMENT for one that is not given."""
+def check_known(plan: Plan, inputs: Iterable[str]) -> None:
+    """Raises BAD_ARGUMENT for an input that the plan does not have, with names that are near."""
     names = plan.input_names
     for name in inputs:
         if name not in names:
@@ -41,6 +41,12 @@ def check_inputs(plan: Plan, inputs: Mapping[str, Any]) -> None:
             known = f"its inputs are {', '.join(names)}" if names else "it has none"
             message = f"the plan has no input {name}; {known}"
             raise failure(Code.BAD_ARGUMENT, message, argument=name, details={"candidates": near or list(names)})
+
+
+def check_inputs(plan: Plan, inputs: Mapping[str, Any]) -> None:
+    """Raises what `check_known` raises, and MISSING_ARGUMENT for an input that is not given."""
+    check_known(plan, inputs)
+    names = plan.input_names
     missing = [name for name in names if name not in inputs]
     if missing:
         step = next(step for step in plan.steps.values() if missing[0] in step.sources)

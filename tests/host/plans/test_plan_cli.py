@@ -15,8 +15,9 @@ import pyte
 import pytest
 from rich.console import Console
 
+from cartdeck.cli.plan_file import read_lists
 from cartdeck.cli.plan_tree import Row, render_tree
-from cartdeck.plans import StepState
+from cartdeck.plans import Plan, StepState
 
 CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
 PLAN = "text -> one -> y\none echo\ny -> two -> z\ntwo cap:echo;test\n"
@@ -221,6 +222,24 @@ def test_a_missing_input_is_told_with_what_to_write(cartdeck: Command, tmp_path:
     assert "The plan needs text (media:). For instance: --input text=@FILE" in " ".join(done.stderr.split())
     record = json.loads(cartdeck("run", "a.plan", "--json").stdout)["error"]
     assert (record["code"], record["details"]["candidates"]) == ("MISSING_ARGUMENT", ["text"])
+
+
+def test_an_unknown_input_is_told_before_one_that_is_missing(cartdeck: Command) -> None:
+    done = cartdeck("run", "a.plan", "--input", "txt=x")
+    assert done.returncode == 2
+    assert "the plan has no input txt; its inputs are text" in " ".join(done.stderr.split())
+    record = json.loads(cartdeck("run", "a.plan", "--input", "txt=x", "--json").stdout)["error"]
+    assert (record["code"], record["argument"], record["details"]["candidates"]) == ("BAD_ARGUMENT", "txt", ["text"])
+
+
+def test_a_json_list_is_the_items_of_an_input_that_only_goes_to_sequences() -> None:
+    pytest.importorskip("llama_cpp", reason="needs llama-cpp-python")
+    listed = {"x": '["a", "b"]'}
+    whole = Plan.parse("x -> e -> vectors\ne cap:embed-text;gguf\n")
+    assert read_lists(whole, listed) == {"x": ["a", "b"]}
+    assert read_lists(whole, {"x": "[a], as it is"}) == {"x": ["[a], as it is"]}
+    single = Plan.parse("x -> e -> vectors\ne cap:embed-text;gguf\nx -> echo -> same\n")
+    assert read_lists(single, listed) == listed
 
 
 def test_a_drawing_in_another_form_is_refused_with_those_there_are(cartdeck: Command, tmp_path: Path) -> None:
