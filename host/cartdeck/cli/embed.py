@@ -76,8 +76,7 @@ def embed(
         try:
             result = await ask(cap, arguments)
         except CartdeckError as error:
-            if model is None and error.code is Code.BAD_MODEL_FILE:
-                raise _default_unread() from None
+            error = _with_reader(error)
             raise error if file is None else _of_line(error, file) from None
         if out is not None:
             write_vectors(out, result.items, is_forced=force)
@@ -118,11 +117,14 @@ def _of_line(error: CartdeckError, file: Path) -> CartdeckError:
     return from_wire({**error.to_wire(), "message": f"{file}, line {index + 1}: {error.message}"})
 
 
-def _default_unread() -> CartdeckError:
-    """What is said where the cartridge that reads the default model is not there."""
-    message = "The model that is used without --model is in safetensors files, which the cartridge torch reads"
-    remedy = "name a GGUF model with --model, or install what `cartdeck cartridges` says that torch lacks"
-    return failure(Code.CARTRIDGE_UNAVAILABLE, f"{message}; {remedy}.", argument="--model")
+def _with_reader(error: CartdeckError) -> CartdeckError:
+    """The error; where the model is in files of a cartridge that lacks its libraries, what brings those."""
+    if error.code is not Code.BAD_MODEL_FILE:
+        return error
+    from cartdeck.cli.plan_file import router_here
+    from cartdeck.unread_weights import with_reader
+
+    return with_reader(error, router_here(), "embed-text")
 
 
 def _texts(texts: list[str] | None, file: Path | None) -> list[str]:

@@ -16,6 +16,7 @@ from cartdeck.server.json_response import json_response
 from cartdeck.server.models.directory import Kind, ServedModel
 from cartdeck.server.refusal import named_as
 from cartdeck.server.service import Service, collect_all
+from cartdeck.unread_weights import with_reader
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _DETOKENIZE: Final = "cap:detokenize"
@@ -71,7 +72,10 @@ class EmbeddingEndpoint:
         given = {"texts": texts, "truncate": asked.truncate, "normalize": asked.normalize, "pooling": asked.pooling}
         with named_as(_NAMES):
             served = self._service.call(Kind.EMBEDDING, asked.model, given, form=asked)
-            [result] = await collect_all([served], request)
+            try:
+                [result] = await collect_all([served], request)
+            except CartdeckError as error:
+                raise with_reader(error, self._service.engine.router, Kind.EMBEDDING.cap) from None
         vectors = [fitted(bytes(one), asked.dimensions, model) for one in result.items]
         is_base64 = asked.encoding_format == "base64"
         data = [
