@@ -51,6 +51,15 @@ def test_lines_of_standard_input_are_answered_one_after_another() -> None:
     assert done.stdout == "The capital of France is Paris.\n"
 
 
+def test_the_first_message_may_be_all_of_standard_input() -> None:
+    said = "\n\nWhat is the capital of France?"
+    answers = [
+        json.loads(run("chat", message, "--max-tokens", "1", *BRIEF, *GREEDY, "--json", "--quiet", stdin=stdin).stdout)
+        for message, stdin in (("-", f"{said}\n"), (said, ""))
+    ]
+    assert answers[0]["provenance"]["usage"] == answers[1]["provenance"]["usage"]
+
+
 def test_an_answer_is_a_record_for_a_program() -> None:
     done = run("chat", "What is the capital of France?", *BRIEF, "--max-tokens", "12", *GREEDY, "--json", "--quiet")
     record = json.loads(done.stdout)

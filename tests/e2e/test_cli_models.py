@@ -177,11 +177,13 @@ def test_what_cannot_be_fetched_is_an_error_with_its_exit_code(desk: Desk) -> No
 
 
 def test_rm_without_a_terminal_wants_yes_and_says_what_is_not_there(desk: Desk) -> None:
-    assert "--yes" in desk.run("rm", "hf:owner/name", status=2).stderr
-    assert "not kept here" in desk.run("rm", "hf:owner/name", "--yes", status=2).stderr
+    assert "not kept here" in desk.run("rm", "hf:owner/name", status=2).stderr
     for command in (["rm", "nope", "--yes"], ["verify", "nope"]):
         error = json.loads(desk.run(*command, "--json", status=2).stdout)["error"]
         assert (error["code"], error["message"]) == ("MODEL_NOT_FOUND", "nope is not kept here. Nothing is.")
+    desk.hub.add({"m.gguf": gguf(MIB)})
+    desk.run("pull", "hf:owner/name")
+    assert "--yes" in desk.run("rm", "hf:owner/name", status=2).stderr
 
 
 def test_config_show_tells_what_is_in_force_and_never_the_token(desk: Desk) -> None:

@@ -4,9 +4,11 @@ It does not know whether they are there: the models cartridge reads specs in ful
 """
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
+from cartdeck.catalog.source_text import about_address
 from cartdeck_protocol.errors import Code, failure
 
 _REPOSITORY: Final = re.compile(
@@ -16,6 +18,8 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.+-]+")
 _FORMAT: Final = re.compile(r"[-_.]gguf$", re.IGNORECASE)
 _LONGEST_NAME: Final = 128
+_ELSEWHERE: Final = ("pypi:", "package:", "/", "./", "../", "~")
+"""How the specs of models begin that are not on a hub."""
 MAIN: Final = "main"
 
 
@@ -51,9 +55,19 @@ def parse_repository(text: str, *, argument: str = "repository") -> Repository:
     if found is None:
         message = (
             f"{text[:120]!r} names no repository of a hub; expected owner/name or hf:owner/name[@REVISION][:FILE]."
+            f"{_instead(text.strip())}"
         )
         raise failure(Code.BAD_ARGUMENT, message, argument=argument)
     return Repository(found["name"], found["revision"], found["file"])
+
+
+def _instead(text: str) -> str:
+    """What a text of another form may mean, as a sentence."""
+    if (said := about_address(text)) is not None:
+        return f" {said[0].upper()}{said[1:]}." if "write hf:" in said else ""
+    if text.startswith(_ELSEWHERE) or text.lower().endswith((".gguf", ".safetensors")):
+        return f" `cartdeck catalog add NAME {shlex.quote(text[:120])}` adds a model that is not on a hub."
+    return ""
 
 
 def repository_of(source: str | None) -> Repository | None:

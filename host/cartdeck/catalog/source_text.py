@@ -21,14 +21,17 @@ def check_source(text: str) -> str:
         raise ValueError("expected a model's spec without space around it, such as hf:owner/name:model.Q4_K_M.gguf")
     if len(text) > _LONGEST or any(ord(character) < 32 for character in text):
         raise ValueError("a spec is one line of at most 65536 characters")
-    if _ADDRESS.match(text):
-        raise ValueError(_about_address(text))
+    if (said := about_address(text)) is not None:
+        raise ValueError(said)
     if text.partition("#")[0].lower().endswith(_PICKLE):
         raise ValueError("files of this kind can hold code and are never loaded; expected .gguf or .safetensors")
     return text
 
 
-def _about_address(text: str) -> str:
+def about_address(text: str) -> str | None:
+    """What is to be written in place of an address, such as that of a hub's page; None for a text that is none."""
+    if not _ADDRESS.match(text):
+        return None
     page = _HUB_PAGE.fullmatch(text)
     if page is None:
         return "this is an address, not a model; expected hf:owner/name[:FILE], pypi:…, package:… or a local path"

@@ -28,7 +28,10 @@ def info(
     """
     from cartdeck.cli.asking import Ask, run_asking
     from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.cli.model_spec import check_spec
     from cartdeck.cli.render import json_line
+
+    check_spec(spec, argument="SPEC")
 
     async def work(ask: Ask) -> None:
         record = (await ask(CAP, {"model": spec, **opt.given(context_size=context_size)})).json()

@@ -94,13 +94,12 @@ def remove(
     from cartdeck.size import size_text
     from cartdeck_protocol.errors import Code, failure
 
-    if not yes and not (sys.stdin.isatty() and os.isatty(2)):
-        message = "Without a terminal nobody can be asked; add --yes to remove the model unasked."
-        raise failure(Code.BAD_ARGUMENT, message, argument="--yes")
-
     async def work(ask: Ask) -> None:
         if not yes:
             would = (await ask(DELETE, {"model": spec, "dry-run": True})).json()
+            if not (sys.stdin.isatty() and os.isatty(2)):
+                message = "Without a terminal nobody can be asked; add --yes to remove the model unasked."
+                raise failure(Code.BAD_ARGUMENT, message, argument="--yes")
             if not await is_agreed(removal_text(would)):
                 print_text("Nothing was removed.\n")
                 return

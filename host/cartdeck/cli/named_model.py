@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cartdeck.cli.model_spec import SPECS, check_spec
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 if TYPE_CHECKING:
@@ -62,9 +63,11 @@ def resolved(
     cap: str, arguments: Mapping[str, Any], catalog: Path | None, *, is_quiet: bool, is_verbose: bool
 ) -> tuple[str, dict[str, Any]]:
     """As `meant`, its files fetched and compared with the first download, which is written into the catalog. Raises
-    HASH_MISMATCH too."""
+    HASH_MISMATCH too, and what `check_spec` raises, before a cartridge starts."""
     found = meant(cap, arguments, catalog)
     given = found.arguments
+    if given.get("model") is not None:
+        check_spec(given["model"], argument="--model", takes=f"a name of the catalog, {SPECS}")
     if found.pins:
         from cartdeck.cli.asking import run_asking
         from cartdeck.server.models.origins import Origins

@@ -3,6 +3,7 @@
 It does not know the notation, nor how a plan is carried out.
 """
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -26,6 +27,15 @@ Settings: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="ALIAS.ARG=VALUE", help="Another constant for an argument of a step."),
 ]
+
+
+class Form(StrEnum):
+    """How a plan is drawn."""
+
+    TEXT = "text"
+    SVG = "svg"
+    MERMAID = "mermaid"
+    JSON = "json"
 
 
 @app.callback()
@@ -97,6 +107,7 @@ def show(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write it to this file: .svg, .mmd, .json or .txt.")
     ] = None,
+    form: Annotated[Form | None, typer.Option("--format", metavar="FORM", help="text, svg, mermaid or json.")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -110,10 +121,11 @@ def show(
     from cartdeck.plans.drawing import mermaid, terminal_lines
     from cartdeck.plans.svg import to_svg
 
-    form = "json" if as_json else "svg" if is_svg else "mermaid" if is_mermaid else drawing_form(out)
+    flagged = "json" if as_json else "svg" if is_svg else "mermaid" if is_mermaid else form
+    form_drawn = drawing_form(out) if flagged is None else flagged
     with open_output(out, force=force) as output:
         compiled = compile_here(read_plan(file, settings or []), parse_inputs(inputs or []))
-        match form:
+        match form_drawn:
             case "json":
                 text = json_line(plan_record(compiled))
             case "svg":

@@ -48,8 +48,10 @@ def pull(
 ) -> None:
     from cartdeck.cli.asking import Ask, run_asking
     from cartdeck.cli.listing import print_text
+    from cartdeck.cli.model_spec import check_address
     from cartdeck.cli.render import json_line
 
+    check_address(spec, argument="SPEC")
     given = {"model": spec, "include": include, "exclude": exclude, "revision": revision, "context-size": context_size}
     arguments = {name: value for name, value in given.items() if value}
     display = transfer_display(is_quiet=quiet, is_verbose=verbose)
