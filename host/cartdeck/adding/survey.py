@@ -39,10 +39,11 @@ def blind(found: Survey) -> Survey:
     return replace(found, candidates=candidates)
 
 
-async def survey(job: Job, repository: Repository) -> Survey:
+async def survey(job: Job, repository: Repository, *, projector: str | None = None) -> Survey:
     """The step `registry`: the commit, the files, and their headers where the registry gives ranges of files.
 
-    Raises what fit-model raises; UNSUPPORTED where the repository is no model, or none is asked about.
+    The file `projector`, where the commit has it, is taken in place of the preferred one. Raises what fit-model raises;
+    UNSUPPORTED where the repository is no model, or none is asked about.
     """
     async with job.step(Step.REGISTRY):
         asked = {"model": Repository(repository.name, file=repository.file).spec}
@@ -52,6 +53,8 @@ async def survey(job: Job, repository: Repository) -> Survey:
         if record["source"] != "hub" or not commit:
             message = f"{repository.name} is not asked of a hub: cartdeck is set to be offline"
             raise failure(Code.OFFLINE_NOT_CACHED, message)
+        if projector is not None:
+            await _take_projector(job, repository, record, projector)
         candidates = candidates_of(record)
         if repository.file is None and any(one.format == "gguf" for one in candidates):
             candidates += await _beside_gguf(job, repository, commit)
@@ -61,6 +64,22 @@ async def survey(job: Job, repository: Repository) -> Survey:
         count = f"{len(candidates)} candidate" + ("" if len(candidates) == 1 else "s")
         job.say(f"{repository.name} at {commit[:7]} ({revision}): {count}", commit=commit, revision=revision)
     return Survey(commit, tuple(candidates), record["advised"])
+
+
+async def _take_projector(job: Job, repository: Repository, record: dict[str, Any], projector: str) -> None:
+    """Puts that file into the record, in place of each other projector; the record stays where the file is gone."""
+    others = [one for one in record["candidates"] if one["projector"] and one["projector"]["path"] != projector]
+    if not others:
+        return
+    asked = {"model": Repository(repository.name, file=projector).spec, "revision": record["revision"]}
+    try:
+        found = (await job.ask(FIT, asked, part=(0.7, 0.7))).json()["candidates"]
+    except CartdeckError as error:
+        if error.code in _NOT_THERE:
+            return
+        raise
+    for one in others:
+        one["projector"] = {"path": projector, "size_bytes": sum(file["size_bytes"] for file in found)}
 
 
 async def _beside_gguf(job: Job, repository: Repository, commit: str) -> list[Candidate]:

@@ -56,11 +56,12 @@ def update_job(engine: Engine, catalog: Path, request: UpdateRequest) -> Job:
 
     async def work(job: Job) -> dict[str, Any]:
         repository = Repository(here.name, follows, here.file)
-        found = await survey(job, repository)
+        eyes = _eyes_beside(named, here)
+        found = await survey(job, repository, projector=None if eyes is None else eyes.file)
         result = {"name": named.name, "from": named.entry.source, "follows": follows, "steps": job.steps}
         if found.commit == _commit_of(named, here):
             return {**result, "is_newer": False, "text": _same(named, follows, found)}
-        if not _has_eyes_of(named, here):
+        if eyes is None:
             found = blind(found)
         chosen = await plan(job, found, backend=named.entry.backend, is_named=here.file is not None)
         taken = chosen.plan.taken
@@ -130,10 +131,10 @@ def _commit_of(named: Named, here: Repository) -> str | None:
     return None if named.entry.origin is None else named.entry.origin.revision
 
 
-def _has_eyes_of(named: Named, here: Repository) -> bool:
-    """Whether its projector is of the same repository, and so moves with its weights."""
+def _eyes_beside(named: Named, here: Repository) -> Repository | None:
+    """Its projector, where that is of the same repository and so moves with its weights; the file stays of one name."""
     eyes = repository_of(named.entry.projector)
-    return eyes is not None and eyes.name == here.name
+    return eyes if eyes is not None and eyes.name == here.name else None
 
 
 def _eyes(named: Named) -> dict[str, Any]:

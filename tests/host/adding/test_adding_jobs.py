@@ -115,6 +115,18 @@ def test_a_projector_comes_along_is_shown_a_picture_and_moves_with_its_model(
     assert back.error is None, back.error
     assert load_catalog(catalog).entries["m"] == parse_catalog(before, origin="before").entries["m"]
 
+    catalog.write_text(before.replace("mmproj-F16.gguf", "mmproj-F32.gguf"))
+    for names, kept in (
+        (("mmproj-F16.gguf", "mmproj-F32.gguf"), "mmproj-F32.gguf"),
+        (("mmproj-F16.gguf",), "mmproj-F16.gguf"),
+    ):
+        there = {"eyes.Q4_0.gguf": small_gguf(width=576, seed=3), **dict.fromkeys(names, seeing)}
+        third = hub.add(there, name="owner/eyes").branches["main"]
+        told = update("m", is_dry=True)
+        assert told.error is None, told.error
+        assert told.detail("plan")["candidates"][0]["projector"] == kept
+        assert told.result["source"] == f"hf:owner/eyes@{third}:eyes.Q4_0.gguf"
+
 
 def test_a_projector_of_another_model_is_left_out_and_told(
     hub: Any, add: Any, catalog: Path, small_gguf: Gguf, seeing: bytes
