@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from cartdeck.near import near_names
-from cartdeck.plans.fault import at_place, plan_fault
+from cartdeck.plans.fault import at_place, earliest, plan_fault
 from cartdeck.plans.graph import Step
 from cartdeck.plans.matching import Source, described, is_like_text, match, titled
 from cartdeck.plans.order import find_cycle, in_order
@@ -123,7 +123,7 @@ class _Compiler:
 
     def compiled(self) -> CompiledPlan:
         plan, producers = self._plan, self._plan.producers
-        routes = {name: self._match(plan.steps[name]) for name in self._order}
+        routes = self._match_all()
         readers: dict[str, list[str]] = {}
         for name in self._order:
             for source in dict.fromkeys(plan.steps[name].sources):
@@ -139,6 +139,26 @@ class _Compiler:
         return CompiledPlan(plan, steps, values)
 
     # -- caps and constants
+
+    def _match_all(self) -> dict[str, Route]:
+        """The route of each step. Of several faults the first in the text is raised; the sources of a step behind one
+        that has a fault are not matched, since what they are is not known."""
+        routes: dict[str, Route] = {}
+        faults: list[CartdeckError] = []
+        unknown: set[str] = set()
+        for name in self._order:
+            step = self._plan.steps[name]
+            try:
+                if unknown.isdisjoint(step.sources):
+                    routes[name] = self._match(step)
+                    continue
+                self._check_constants(step, self._route(step).definition)
+            except CartdeckError as error:
+                faults.append(error)
+            unknown.update(step.values)
+        if faults:
+            raise earliest(faults).with_traceback(None) from None
+        return routes
 
     def _match(self, step: Step) -> Route:
         route = self._route(step)

@@ -40,6 +40,16 @@ def plan_fault(
     return failure(code, message, details=found)
 
 
+def earliest(faults: Sequence[CartdeckError]) -> CartdeckError:
+    """The fault that comes first in the text; one without a place behind those that have one."""
+
+    def place(one: CartdeckError) -> tuple[bool, int, int]:
+        line, column = one.details.get("line"), one.details.get("column")
+        return line is None, int(line or 0), int(column or 0)
+
+    return min(faults, key=place)
+
+
 def at_place(error: CartdeckError, place: Place | None, *, step: str) -> CartdeckError:
     """An error that a step's cap or argument met elsewhere, with its place in the plan."""
     where = f"{place}: " if place is not None else ""

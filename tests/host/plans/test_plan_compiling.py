@@ -58,6 +58,12 @@ def test_an_input_that_declares_nothing_goes_by_name_then_to_what_is_needed(rout
     }  # fmt: skip
 
 
+def test_of_several_faults_the_first_in_the_text_is_told(router: Router) -> None:
+    assert fault(router, "b -> no-two -> c\na -> no-one -> b").details["line"] == 1
+    assert fault(router, "b -> echo -> c\necho.no = 1\na -> no-one -> b").details["line"] == 2
+    assert fault(router, "b -> echo -> c\na -> no-one -> b\nd -> no-three -> e").details["line"] == 2
+
+
 def test_two_ways_that_are_equally_good_are_an_error_with_both(router: Router) -> None:
     error = fault(router, "(a, b) -> pair -> x")
     assert error.code is Code.BAD_PLAN
