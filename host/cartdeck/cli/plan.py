@@ -52,11 +52,11 @@ def check(file: PlanFile, inputs: Inputs = None, settings: Settings = None, as_j
     Example: cartdeck plan check summary.plan
     """
     from cartdeck.cli.listing import print_text
-    from cartdeck.cli.plan_file import compile_here, parse_inputs, plan_record, read_plan
+    from cartdeck.cli.plan_file import compiled_file, plan_record
     from cartdeck.cli.render import json_line
     from cartdeck.plans.drawing import kind_shown
 
-    compiled = compile_here(read_plan(file, settings or []), parse_inputs(inputs or []))
+    compiled = compiled_file(file, settings or [], inputs or [])
     if as_json:
         print_text(json_line(plan_record(compiled)))
         return

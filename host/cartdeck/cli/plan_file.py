@@ -12,6 +12,7 @@ from cartdeck.cli.arguments import parse_value
 from cartdeck.discovery import discover
 from cartdeck.near import near_names
 from cartdeck.plans.compiling import CompiledPlan, Value, compile_plan
+from cartdeck.plans.fault import earliest
 from cartdeck.plans.inputs import check_known, depths_of
 from cartdeck.plans.plan import Plan
 from cartdeck.router import Router
@@ -19,7 +20,7 @@ from cartdeck.settings import load_settings
 from cartdeck_protocol.caps import ValueKind
 from cartdeck_protocol.caps.argument import kind_of
 from cartdeck_protocol.caps.item_text import items_of_text
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _FORMS: Final = {
     "": "text", ".txt": "text", ".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".json": "json",
@@ -44,7 +45,23 @@ def read_text(file: Path) -> str:
 
 def read_plan(file: Path, settings: Sequence[str]) -> Plan:
     """The plan in `file`, with constants replaced as `--set ALIAS.ARG=VALUE` says."""
-    plan = Plan.parse(read_text(file))
+    return _with_settings(Plan.parse(read_text(file)), settings)
+
+
+def compiled_file(file: Path, settings: Sequence[str], inputs: Sequence[str]) -> CompiledPlan:
+    """The plan in `file`, compiled as it is given. Of all that is wrong with it the first in the text is raised."""
+    unused: list[CartdeckError] = []
+    plan = Plan.parse(read_text(file), unused=unused)
+    if not unused:
+        return compile_here(_with_settings(plan, settings), parse_inputs(inputs))
+    try:
+        compile_here(plan, {})
+    except CartdeckError as error:
+        unused.append(error)
+    raise earliest(unused).with_traceback(None) from None
+
+
+def _with_settings(plan: Plan, settings: Sequence[str]) -> Plan:
     for text in settings:
         left, separator, value = text.partition("=")
         alias, dot, argument = left.strip().partition(".")

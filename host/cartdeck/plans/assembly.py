@@ -3,17 +3,21 @@
 It does not know caps, nor whether the steps fit together.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cartdeck.near import near_names
 from cartdeck.plans.fault import Place, plan_fault
 from cartdeck.plans.graph import Step, StepSettings, checked_settings, producers_of, side_value
 from cartdeck.plans.syntax import Constant, Header, Naming, Setting, Statement, Wiring, Word
 from cartdeck.plans.urn_text import cap_text, is_media, media_text
+from cartdeck_protocol.errors import CartdeckError
 
 
 class Assembly:
-    """What statements say together: `steps`, the URNs of declared `inputs`, `comments`. Raises BAD_PLAN."""
+    """What statements say together: `steps`, the URNs of declared `inputs`, `comments`. Raises BAD_PLAN.
+
+    `unused` has a fault for each statement that is of no use; the steps are whole without those.
+    """
 
     def __init__(self, statements: Sequence[Statement], rest: list[str]) -> None:
         self.steps: dict[str, Step] = {}
@@ -32,7 +36,7 @@ class Assembly:
             self._add_steps(alias, wirings)
         self._name_sides()
         self._wire_sides()
-        self._check_used()
+        self.unused = list(self._find_unused())
         if rest:
             self.comments["end",] = rest
 
@@ -152,34 +156,34 @@ class Assembly:
 
     # -- what is of no use
 
-    def _check_used(self) -> None:
-        """Headers without a wire, and constants and settings of what is no step."""
+    def _find_unused(self) -> Iterator[CartdeckError]:
+        """Headers without a wire, and constants and settings of what is no step. Raises BAD_PLAN for an input's URN."""
         producers = producers_of(self.steps)
         for alias, header in self._headers.items():
             if is_media(header.urn):
-                self._check_input(header, producers)
+                yield from self._check_input(header, producers)
             elif alias not in self._wirings:
                 message = f"the step {alias} is not wired; write SOURCE -> {alias} -> TARGET (or () for none)"
                 near = near_names(alias, self._wirings)
-                raise plan_fault(message, header.alias.place, candidates=near)
+                yield plan_fault(message, header.alias.place, candidates=near)
         owned = [one for constants in self._constants.values() for one in constants.values()]
         for statement in (*owned, *self._settings.values()):
             if statement.alias.text not in self._wirings:
-                raise _no_step(statement.alias, self._wirings)
+                yield _no_step(statement.alias, self._wirings)
 
-    def _check_input(self, header: Header, producers: dict[str, str]) -> None:
+    def _check_input(self, header: Header, producers: dict[str, str]) -> Iterator[CartdeckError]:
         alias = header.alias.text
         self.inputs[alias] = media_text(header.urn, header.urn.place)
         self._comment(header.comments, "input", alias)
         if alias in producers:
             message = f"{alias} is declared as an input, and {producers[alias]} gives it"
-            raise plan_fault(message, header.alias.place, candidates=[f"{alias}-2"])
+            yield plan_fault(message, header.alias.place, candidates=[f"{alias}-2"])
         if not any(alias in step.sources for step in self.steps.values()):
             near = near_names(alias, [source for step in self.steps.values() for source in step.sources])
-            raise plan_fault(f"the input {alias} is used by no step", header.alias.place, candidates=near)
+            yield plan_fault(f"the input {alias} is used by no step", header.alias.place, candidates=near)
 
 
-def _no_step(alias: Word, steps: Iterable[str]) -> Exception:
+def _no_step(alias: Word, steps: Iterable[str]) -> CartdeckError:
     known = sorted(steps)
     near = near_names(alias.text, known) or known
     return plan_fault(f"there is no step {alias.text}; there are {', '.join(known)}", alias.place, candidates=near)

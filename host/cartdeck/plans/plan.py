@@ -9,12 +9,13 @@ from typing import Any
 
 from cartdeck.near import near_names
 from cartdeck.plans.assembly import Assembly
-from cartdeck.plans.fault import Place, plan_fault
+from cartdeck.plans.fault import Place, earliest, plan_fault
 from cartdeck.plans.graph import Step, checked_settings, producers_of, side_value
 from cartdeck.plans.printing import canonical_text
 from cartdeck.plans.scanner import is_name
 from cartdeck.plans.syntax import Word, read_statements
 from cartdeck.plans.urn_text import cap_text, media_text
+from cartdeck_protocol.errors import CartdeckError
 
 
 @dataclass(slots=True)
@@ -27,11 +28,20 @@ class Plan:
     comments: dict[tuple[str, ...], list[str]] = field(default_factory=dict[tuple[str, ...], list[str]], compare=False)
 
     @classmethod
-    def parse(cls, text: str) -> "Plan":
-        """The plan that `text` writes down. Raises BAD_PLAN with line, column and candidates."""
+    def parse(cls, text: str, *, unused: list[CartdeckError] | None = None) -> "Plan":
+        """The plan that `text` writes down. Raises BAD_PLAN with line, column and candidates.
+
+        The faults of statements that are of no use go to `unused`, where that is given, for who wants to know whether
+        the compiler finds one before them in the text: the plan is no plan where there are any.
+        """
         found = Assembly(*read_statements(text))
         plan = cls(found.steps, found.inputs, found.comments)
-        plan.check_names()
+        if not found.unused:
+            plan.check_names()
+        elif unused is None:
+            raise earliest(found.unused)
+        else:
+            unused += found.unused
         return plan
 
     @property

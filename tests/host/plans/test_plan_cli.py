@@ -57,6 +57,18 @@ def test_a_fault_is_one_paragraph_with_its_place(cartdeck: Command, tmp_path: Pa
     assert cartdeck("check", "-", stdin="a -> b").returncode == 2
 
 
+def test_of_several_faults_check_tells_the_first_in_the_text(cartdeck: Command) -> None:
+    for text, line in (
+        ("a -> ech -> b\n\nfoo.bar = 3\n", 1),
+        ("foo.bar = 3\na -> ech -> b\n", 1),
+        ("a -> echo -> b\nfoo.bar = 3\nb -> ech -> c\nx media:y\n", 2),
+    ):
+        record = json.loads(cartdeck("check", "-", "--json", stdin=text).stdout)["error"]
+        assert record["details"]["line"] == line, record
+    assert "step ech" in cartdeck("check", "-", stdin="a -> ech -> b\n\nfoo.bar = 3\n").stderr
+    assert "no step foo" in cartdeck("check", "-", stdin="foo.bar = 3\na -> ech -> b\n").stderr
+
+
 def test_fmt_prints_writes_and_checks(cartdeck: Command, tmp_path: Path) -> None:
     text = "one cap:echo\ntwo cap:echo;test\n\ntext -> one -> y\ny -> two -> z\n"
     assert cartdeck("fmt", "a.plan").stdout == text
