@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cartdeck_gguf.choice import Choice
 from cartdeck_gguf.generation import Generation
-from cartdeck_gguf.prefix_cache import PrefixCache, Trace, common_length
+from cartdeck_gguf.prefix_cache import PrefixCache, Trace, Wanted, common_length
 from cartdeck_gguf.prompt import Prompt
 from cartdeck_gguf.track import Track
 from cartdeck_protocol.errors import Code, failure
@@ -93,7 +93,7 @@ class Lane:
         generation, choice = party.generation, party.choices[0]
         if generation.started_s is None:
             generation.started_s = time.monotonic()
-        trace = self._begin(party.prompt, live, is_exact=generation.settings.is_repeatable)
+        trace = self._begin(party.prompt, live, wanted=_wanted(generation))
         if choice.index == 0:
             generation.cached_tokens = generation.prompt_done = len(trace.tokens)
         party.sequences = [self._free.pop() for _ in party.choices[1:]]
@@ -101,10 +101,10 @@ class Lane:
         self._seated.update(dict.fromkeys(party.choices, party))
         return Track(choice, party.prompt, trace)
 
-    def _begin(self, prompt: Prompt, live: Sequence[Trace], *, is_exact: bool) -> Trace:
+    def _begin(self, prompt: Prompt, live: Sequence[Trace], *, wanted: Wanted) -> Trace:
         """A sequence that has seen as much of the prompt as can be had. What else the context kept leaves it first: a
         sequence is exact where its cells are in order from the first one on."""
-        match = self._cache.find(prompt.tokens, live, is_exact=is_exact)
+        match = self._cache.find(prompt.tokens, live, wanted=wanted)
         length = 0 if match is None else prompt.whole_length(match.length)
         source = match.trace if match is not None and length else None
         taken = None if source is None else self._cache.take(source, length)
@@ -194,6 +194,13 @@ class Lane:
             if generation.position != position and generation.started_s is None:
                 generation.position = position
                 generation.delivery.touch()
+
+
+def _wanted(generation: Generation) -> Wanted:
+    settings = generation.settings
+    if settings.deterministic:
+        return Wanted.EXACT
+    return Wanted.SAME_TEXT if settings.is_repeatable else Wanted.ALL
 
 
 def check_texts(generation: Generation, context: "Context") -> None:

@@ -7,6 +7,7 @@ memory, up to a budget, the one that was used least lately is dropped first.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -26,6 +27,18 @@ class Trace:
     sequence: int = -1
     """Where it is in the context; -1 when it is not."""
     state: Any = None
+
+
+class Wanted(Enum):
+    """How much of what was seen a request takes."""
+
+    ALL = "all"
+    """To the last common token: what follows is computed in other calls than from the start, its numbers differ."""
+    SAME_TEXT = "same text"
+    """Up to where a slice ends, of what is exact so far: what follows is computed as if all was. All of what is not, as
+    an answer that a dialogue goes on from."""
+    EXACT = "exact"
+    """What is exact, and no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +73,24 @@ class PrefixCache:
     def parked_bytes(self) -> int:
         return sum(len(trace.state) for trace in self._parked)
 
-    def find(self, tokens: Sequence[int], live: Iterable[Trace], *, is_exact: bool) -> Match | None:
+    def find(self, tokens: Sequence[int], live: Iterable[Trace], *, wanted: Wanted) -> Match | None:
         """The longest beginning of a prompt that a trace has, in the context, in memory or being computed (`live`).
 
-        The last token is never among it: its numbers are wanted. `is_exact` takes what is exact, up to where a slice
-        ends, so that what follows is computed as if all was; anyone else takes all there is.
+        The last token is never among it: its numbers are wanted.
         """
         best: Match | None = None
         for trace in (*live, *self._resident, *reversed(self._parked)):
-            length = self._usable(trace, tokens, is_exact=is_exact)
+            length = self._usable(trace, tokens, wanted)
             if length and (best is None or length > best.length):
                 best = Match(trace, length)
         return best
 
-    def _usable(self, trace: Trace, tokens: Sequence[int], *, is_exact: bool) -> int:
+    def _usable(self, trace: Trace, tokens: Sequence[int], wanted: Wanted) -> int:
         length = min(common_length(trace.tokens, tokens), len(tokens) - 1)
-        return min(trace.exact, length - length % self._slice) if is_exact else length
+        whole = length - length % self._slice
+        if wanted is Wanted.ALL or (wanted is Wanted.SAME_TEXT and whole > trace.exact):
+            return length
+        return min(trace.exact, whole)
 
     def take(self, trace: Trace, length: int) -> Trace | None:
         """The first `length` tokens of a trace that nobody uses, in its own place of the context, which it leaves with

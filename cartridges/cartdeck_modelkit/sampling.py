@@ -53,8 +53,8 @@ class SamplingSettings:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the text is to be the same, made alone, whatever was computed before it."""
-        return self.deterministic or self.is_seeded
+        """Whether who asks again may expect the same text: chance is left out, or its seed is named."""
+        return self.deterministic or self.is_seeded or self.temperature == 0
 
     @property
     def is_plain(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.generation import Generation, Piece
-from cartdeck_gguf.prefix_cache import PrefixCache, Trace, common_length
+from cartdeck_gguf.prefix_cache import PrefixCache, Trace, Wanted, common_length
 from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_modelkit.told_text import TokenRecord
 
@@ -43,13 +43,13 @@ def records_of(generation: Generation) -> list[TokenRecord]:
 
 
 @pytest.mark.model
-def test_a_prompt_with_a_seed_is_taken_over_up_to_a_slice_and_gives_the_same_numbers(
+def test_a_prompt_seen_before_is_taken_over_up_to_a_slice_and_gives_the_same_numbers(
     real_model: Path, open_model: Open
 ) -> None:
     batcher = Batcher(open_model(real_model, context_size=1024))
-    cold, first = made(batcher, STORY, is_seeded=True)
+    cold, first = made(batcher, STORY)
     tokens = batcher.stats.tokens
-    warm, second = made(batcher, STORY, is_seeded=True)
+    warm, second = made(batcher, STORY)
     assert cold.cached_tokens == 0
     assert warm.cached_tokens == (cold.prompt_tokens - 1) // 64 * 64 > 128
     assert warm.prompt_tokens == cold.prompt_tokens
@@ -59,19 +59,31 @@ def test_a_prompt_with_a_seed_is_taken_over_up_to_a_slice_and_gives_the_same_num
 
 
 @pytest.mark.model
-def test_a_prompt_without_a_seed_takes_all_that_was_seen_of_it_short_or_not(real_model: Path, open_model: Open) -> None:
+def test_a_prompt_whose_text_is_left_to_chance_takes_all_that_was_seen(real_model: Path, open_model: Open) -> None:
     batcher = Batcher(open_model(real_model, context_size=1024))
     for prompt in ("The capital of France is", STORY):
-        made(batcher, prompt)
+        made(batcher, prompt, temperature=0.7)
         tokens = batcher.stats.tokens
-        warm, records = made(batcher, prompt)
+        warm, records = made(batcher, prompt, temperature=0.7)
         assert warm.cached_tokens == warm.prompt_tokens - 1
         assert batcher.stats.tokens - tokens == warm.completion_tokens
         assert len(records) == warm.completion_tokens
-    seeded, cold = made(batcher, STORY, is_seeded=True)  # after a text that took what was not in whole slices
-    again, warm_records = made(batcher, STORY, is_seeded=True)
-    assert warm_records == cold
-    assert again.cached_tokens >= seeded.cached_tokens
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("changes", [{}, {"temperature": 0.7, "is_seeded": True}])
+def test_a_short_prompt_that_begins_like_another_gives_its_own_text(
+    real_model: Path, open_model: Open, changes: dict[str, Any]
+) -> None:
+    model = open_model(real_model, context_size=1024)
+    begin, end = "<|im_start|>system\nYou ", "<|im_end|>\n<|im_start|>assistant\n"
+    asked = f"{begin}are a helpful assistant.<|im_end|>\n<|im_start|>user\nWhat is the capital of France?{end}"
+    _, cold = made(Batcher(model), asked, **changes)
+    model.context.clear()
+    batcher = Batcher(model)
+    made(batcher, f"{begin}may call tools. {'A clock tells the time. ' * 20}{end}", **changes)
+    _, warm = made(batcher, asked, **changes)
+    assert warm == cold
 
 
 @pytest.mark.model
@@ -105,10 +117,10 @@ def test_a_prefix_is_shared_with_a_text_that_is_still_being_made(real_model: Pat
 def test_a_parked_prefix_comes_back_from_memory_with_the_same_numbers(real_model: Path, open_model: Open) -> None:
     model = open_model(real_model, context_size=512)
     batcher = Batcher(model)
-    cold, first = made(batcher, STORY, is_seeded=True)
+    cold, first = made(batcher, STORY)
     for prompt in ("Birds: ", "A very different text about towns and their rivers. " * 12):
         made(batcher, prompt, max_tokens=2)
-    warm, second = made(batcher, STORY, is_seeded=True)
+    warm, second = made(batcher, STORY)
     assert warm.cached_tokens == (cold.prompt_tokens - 1) // 64 * 64
     assert second == first
 
@@ -179,17 +191,18 @@ def test_where_a_match_ends_depends_on_what_is_exact(write_gguf: WriteGguf, open
     cache = PrefixCache(context, slice_tokens=4)
     assert cache.keep(traced(context, 0, list(range(20)), exact=8))
 
-    def length(tokens: list[int], *, is_exact: bool) -> int:
-        match = cache.find(tokens, (), is_exact=is_exact)
+    def length(tokens: list[int], wanted: Wanted) -> int:
+        match = cache.find(tokens, (), wanted=wanted)
         return 0 if match is None else match.length
 
-    assert length([*range(7), 99], is_exact=True) == 4
-    assert length([*range(7), 99], is_exact=False) == 7
-    assert length([*range(10), 99], is_exact=True) == 8
-    assert length([*range(14), 99], is_exact=True) == 8
-    assert length([*range(14), 99], is_exact=False) == 14
-    assert length(list(range(20)), is_exact=False) == 19  # the last token's numbers are wanted
-    assert length([99], is_exact=False) == 0
+    assert length([*range(7), 99], Wanted.EXACT) == 4
+    assert length([*range(7), 99], Wanted.SAME_TEXT) == 4  # computing three tokens more keeps it exact
+    assert length([*range(7), 99], Wanted.ALL) == 7
+    assert length([*range(10), 99], Wanted.EXACT) == 8
+    assert length([*range(14), 99], Wanted.EXACT) == 8
+    assert length([*range(14), 99], Wanted.SAME_TEXT) == 14
+    assert length(list(range(20)), Wanted.ALL) == 19  # the last token's numbers are wanted
+    assert length([99], Wanted.ALL) == 0
 
 
 @pytest.mark.model
@@ -202,7 +215,7 @@ def test_what_is_parked_keeps_to_its_budget_and_the_oldest_goes_first(write_gguf
         assert cache.keep(traced(context, number, [number] * 10))
     assert cache.park() == [0, 1, 2, 3, 4]
     assert cache.parked_bytes == 3 * size_bytes
-    matches = [cache.find([number] * 12, (), is_exact=False) for number in range(5)]
+    matches = [cache.find([number] * 12, (), wanted=Wanted.ALL) for number in range(5)]
     assert [match is not None for match in matches] == [False, False, True, True, True]
     assert matches[2] is not None
     assert cache.copy(matches[2].trace, 6, 7)
@@ -235,7 +248,7 @@ def test_a_trace_is_taken_in_its_place_and_its_end_is_parked_where_it_is_long(
     assert (taken.tokens, taken.exact, taken.sequence) == (list(range(10)), 8, 5)
     assert context.is_whole(5, 10)
     assert cache.resident_count == 0
-    match = cache.find([*range(15), 99], (), is_exact=False)
+    match = cache.find([*range(15), 99], (), wanted=Wanted.ALL)
     assert match is not None
     assert match.length == 15
 
