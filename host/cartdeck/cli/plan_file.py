@@ -128,8 +128,8 @@ def read_lists(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
     `cartdeck call --arg`. Raises BAD_ARGUMENT for a wrong item."""
     listed = {name for name, value in inputs.items() if isinstance(value, str) and value.lstrip().startswith("[")}
     read = dict(inputs)
+    steps = compile_here(plan, read).steps.values() if listed else ()
     for name in listed:
-        steps = compile_here(plan, read).steps.values()
         takers = [one.argument for step in steps for one in step.bindings if one.source == name]
         if not all(one.is_sequence for one in takers):
             continue
