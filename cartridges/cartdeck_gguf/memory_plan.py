@@ -12,6 +12,7 @@ from cartdeck_modelkit.gguf.memory import (
     cache_bytes_per_token,
     estimate_memory,
     largest_context,
+    vocabulary_bytes,
     vocabulary_size,
 )
 
@@ -43,7 +44,8 @@ def plan_memory(
     device's own memory, of which the host keeps no account.
     """
     first, weights_bytes = headers[0], weights_of(headers)
-    own = own_context(first)
+    own, words_bytes = own_context(first), vocabulary_bytes(headers[0])
+    free_bytes, budget_bytes = free_bytes - words_bytes, budget_bytes - words_bytes
 
     def largest(limit: int, memory_bytes: int) -> int:
         return largest_context(first, limit=limit, free_bytes=max(0, memory_bytes))
@@ -57,7 +59,8 @@ def plan_memory(
     total_bytes = estimate_memory(first, context_size, weights_bytes=weights_bytes).total_bytes
     size_bytes = int(total_bytes * (1.0 - device_share))
     parked_bytes = min(settings.parked_bytes, max(0, free_bytes - size_bytes) // PARKED_SHARE)
-    return MemoryPlan(size_bytes, 0 if settings.context_size or device_share else context_size, parked_bytes)
+    limit = 0 if settings.context_size or device_share else context_size
+    return MemoryPlan(size_bytes + words_bytes, limit, parked_bytes)
 
 
 def vector_context_bytes(header: Header, tokens: int) -> int:

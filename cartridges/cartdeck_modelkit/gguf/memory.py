@@ -23,6 +23,11 @@ PROJECTOR_ARCHITECTURE: Final = "clip"
 _CELL_STEP: Final = 256
 """The engine rounds a context up to a multiple of it."""
 _NUMBER_BYTES: Final = 4
+_WORD_BYTES: Final = 152
+"""What the engine takes for a token of the vocabulary: its text three times, and a place in a table. Measured for
+vocabularies of 20,000 to 49,152."""
+_MERGE_BYTES: Final = 190
+"""The same for a pair of tokens that are merged."""
 _MASK_BYTES: Final = 2
 _BLOCK_WIDTHS: Final = 4
 """How many rows as wide as the model a block has beside its widest part: what came in, normed, added."""
@@ -98,6 +103,14 @@ def vocabulary_size(header: Header) -> int:
     """How many tokens the model's vocabulary has; 0 when the file has none."""
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     return tokens.count if isinstance(tokens, ArrayValue) else Hyperparameters(header).number("vocab_size")
+
+
+def vocabulary_bytes(header: Header) -> int:
+    """What the vocabulary takes in the machine's memory, wherever the weights are. It is no part of an estimate, which
+    is of what the engine gives room to by its own account."""
+    merges = header.metadata.get("tokenizer.ggml.merges")
+    pairs = merges.count if isinstance(merges, ArrayValue) else 0
+    return vocabulary_size(header) * _WORD_BYTES + pairs * _MERGE_BYTES
 
 
 def _compute_bytes(header: Header, cells: int, *, rows: int, texts: int) -> int:

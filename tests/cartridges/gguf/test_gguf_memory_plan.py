@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,8 @@ from cartdeck_gguf.loading import LoadSettings, check_model, choose_context, imp
 from cartdeck_gguf.memory_plan import USEFUL_CONTEXT, device_share, plan_memory, vector_context_bytes
 from cartdeck_gguf.offload import plan_offload
 from cartdeck_gguf.prefix_cache import PARKED_BYTES
-from cartdeck_modelkit.gguf.header import Header
-from cartdeck_modelkit.gguf.memory import estimate_memory
+from cartdeck_modelkit.gguf.header import ArrayValue, Header, read_header
+from cartdeck_modelkit.gguf.memory import estimate_memory, vocabulary_bytes
 from cartdeck_protocol.errors import CartdeckError, Code
 
 MB, GB = 10**6, 10**9
@@ -168,6 +171,46 @@ def test_what_was_asked_for_is_about_what_a_real_model_holds(real_model: Path) -
         assert 0.6 < resident_bytes(session.pid) / (session.reserved_bytes - PARKED_BYTES) < 1.05
 
     use_budget(8 * GB, use)
+
+
+def test_the_words_of_a_vocabulary_are_planned_for_wherever_the_layers_are() -> None:
+    header = big_header()
+    words = {"tokenizer.ggml.tokens": ArrayValue(128_000, None), "tokenizer.ggml.merges": ArrayValue(280_000, None)}
+    worded = replace(header, metadata={**header.metadata, **words})
+    assert 60 * MB < vocabulary_bytes(worded) < 90 * MB
+    for share in (0.0, 1.0):
+        plans = [
+            plan_memory([one], LoadSettings(context_size=512), budget_bytes=GB, free_bytes=GB, device_share=share)
+            for one in (header, worded)
+        ]
+        logits = (1.0 - share) * (bytes_for(worded, 512) - bytes_for(header, 512))
+        assert plans[1].size_bytes - plans[0].size_bytes == vocabulary_bytes(worded) + logits
+
+
+VOCABULARY = """
+import os, sys
+from pathlib import Path
+from cartdeck_gguf import llama
+from cartdeck_gguf.loading import import_engine, native_log
+
+import_engine()
+params = llama.NATIVE.llama_model_default_params()
+params.vocab_only = True
+
+def held() -> int:
+    lines = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+
+before = held()
+model = llama.NATIVE.llama_model_load_from_file(os.fsencode(sys.argv[1]), params)
+print(held() - before if model else 0)
+"""
+
+
+@pytest.mark.model
+def test_a_real_vocabulary_takes_about_what_is_planned_for_it(real_model: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", VOCABULARY, real_model], capture_output=True, timeout=60, check=True)
+    assert 0.8 < int(done.stdout.split()[-1]) / vocabulary_bytes(read_header(real_model)) < 1.3
 
 
 @pytest.mark.model
