@@ -256,6 +256,11 @@ def test_completions_vectors_and_recordings_come_from_there_too(front: Any) -> N
     assert vectors.usage.prompt_tokens == 3
     heard = client.audio.transcriptions.create(model="far", file=("a.wav", b"sound"), response_format="verbose_json")
     assert (heard.text, heard.duration, len(heard.segments)) == ("transcribe 5 bytes", 2.5, 2)
+    assert (heard.segments[1].seek, heard.segments[1].tokens, heard.segments[1].no_speech_prob) == (
+        50,
+        [50364, 7],
+        0.125,
+    )
     stream = list(client.audio.transcriptions.create(model="far", file=("a.wav", b"sound"), stream=True))
     assert stream[-1].text == "transcribe 5 bytes"
 

@@ -84,6 +84,33 @@ def test_a_transcript_comes_in_each_form(client: Any, form: str) -> None:
             assert (answer.segments[1].start, answer.segments[1].end) == (1.25, 2.5)
 
 
+def test_a_segment_has_all_that_the_clients_type_asks_for(client: Any) -> None:
+    options = {"response_format": "verbose_json", "timestamp_granularities": ["segment"]}
+    heard = client.audio.transcriptions.create(model="act:", file=("a.wav", wav()), **options)
+    type(heard).model_validate(heard.model_dump(), strict=True)  # the client itself takes whatever comes
+    assert heard.segments[1].model_dump() == {
+        "id": 1, "seek": 50, "start": 1.25, "end": 2.5, "text": f" {len(wav())} bytes", "tokens": [50364, 7],
+        "temperature": 0.0, "avg_logprob": -0.25, "compression_ratio": 0.75, "no_speech_prob": 0.125,
+    }  # fmt: skip
+
+
+def test_what_nobody_said_of_a_segment_is_left_out(server: Any) -> None:
+    import httpx2
+
+    form = {"model": "act:bare=1", "response_format": "verbose_json"}
+    url = f"{server.url}/v1/audio/transcriptions"
+    told = httpx2.post(url, data=form, files={"file": ("a.wav", wav())}, timeout=60).json()
+    assert told["segments"][1] == {"id": 1, "seek": 125, "start": 1.25, "end": 2.5, "text": f" {len(wav())} bytes"}
+
+
+def test_times_of_words_are_refused_by_name(client: Any) -> None:
+    options = {"response_format": "verbose_json", "timestamp_granularities": ["segment", "word"]}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.audio.transcriptions.create(model="act:", file=("a.wav", wav()), **options)
+    assert (caught.value.param, caught.value.code) == ("timestamp_granularities", "UNSUPPORTED")
+    assert "word" in caught.value.message
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the client says so of its own method
 def test_a_translation_is_asked_of_the_same_model(client: Any) -> None:
     answer = client.audio.translations.create(model="act:", file=("a.wav", wav()))
@@ -163,6 +190,18 @@ def test_a_file_of_a_form_is_an_argument(server: Any) -> None:
     status, _, data = server.ask("POST", "/caps/call", body, content_type="multipart/form-data; boundary=x")
     assert status == 200
     assert json.loads(json.loads(data)["text"])["bytes"] == 3_000_000
+
+
+@pytest.mark.parametrize(("path", "key"), [("/caps/call", "arguments"), ("/plans/run", "inputs")])
+def test_a_json_list_is_the_items_of_a_sequence_and_a_text_is_one_item(server: Any, path: str, key: str) -> None:
+    def ask(texts: Any) -> tuple[int, Any]:
+        what = {"cap": "embed-text"} if key == "arguments" else {"plan": "(texts, model) -> embed-text -> vectors"}
+        return server.post(path, {**what, key: {"texts": texts, "model": "act:"}, "stream": False})
+
+    for texts, count in ((["one", "two", "three"], 3), ("one", 1), ('["one", "two"]', 1)):
+        status, told = ask(texts)
+        assert status == 200, told
+        assert len(told.get("outputs", {}).get("vectors", told)["items"]) == count
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from cartdeck.server.external.asking import Asked
 from cartdeck.server.external.counting import Estimate
 from cartdeck.server.fields import as_list, as_record
 from cartdeck.server.models.directory import Kind
+from cartdeck.server.openai_api.transcript_segment import from_openai
 
 _COUNTS: Final = ("prompt_tokens", "completion_tokens")
 
@@ -112,10 +113,8 @@ class Answer:
             "language": record.get("language"),
             "audio_s": None if length_s is None else float(length_s),
         }
-        told = [
-            {"start_s": float(one["start"]), "end_s": float(one["end"]), "text": str(one["text"])} for one in segments
-        ]
-        return [Data("", text.encode("utf-8", "replace")), *(Data("segments", one) for one in told)]
+        told = (Data("segments", from_openai(as_record(one))) for one in segments)
+        return [Data("", text.encode("utf-8", "replace")), *told]
 
 
 def _text(index: int, text: Any) -> Iterator[Event]:

@@ -19,6 +19,7 @@ from cartdeck.server.fields import Name, as_list, as_record
 from cartdeck.server.json_response import json_response
 from cartdeck.server.models.directory import Kind
 from cartdeck.server.openai_api.recording import HEAD_BYTES, told_duration_s
+from cartdeck.server.openai_api.transcript_segment import as_openai
 from cartdeck.server.pace import Departure
 from cartdeck.server.refusal import Refused, named_as
 from cartdeck.server.service import Served, Service
@@ -26,6 +27,8 @@ from cartdeck.subtitles import as_srt, as_vtt
 from cartdeck_protocol.errors import Code
 
 _NAMES: Final = {"audio": "file", "task": "model"}
+_UNKNOWN_LANGUAGE: Final = "und"
+"""ISO 639's code for a language that nobody named: OpenAI's field is never empty."""
 
 
 def _whole(value: Any) -> Any:
@@ -182,13 +185,10 @@ class Hearing:
     def _verbose(self, task: str, provenance: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "task": task,
-            "language": _settings(provenance).get("language"),
+            "language": _settings(provenance).get("language") or _UNKNOWN_LANGUAGE,
             "duration": self._duration_s(provenance),
             "text": self.text,
-            "segments": [
-                {"id": number, "start": one["start_s"], "end": one["end_s"], "text": one["text"]}
-                for number, one in enumerate(self._segments)
-            ],
+            "segments": [as_openai(number, one) for number, one in enumerate(self._segments)],
             "usage": self.usage(provenance),
         }
 

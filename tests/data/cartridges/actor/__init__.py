@@ -2,7 +2,7 @@
 
 obtain, load, prompt: seconds of a phase. fail=CODE: the load ends with that error. tokens: how many there are to say,
 one each `pace` seconds. dies=N: the process ends after so many. hold=N: after so many it waits for ever. calls=1: the
-answer is a call of the first tool. seconds: how long a recording lasts.
+answer is a call of the first tool. seconds: how long a recording lasts. bare=1: of its segments only text and times.
 """
 
 import asyncio
@@ -16,6 +16,10 @@ from cartdeck_sdk import Cartridge, Output, Request
 
 cartridge = Cartridge("actor")
 loaded: set[str] = set()
+HEARD = {
+    "window_start_s": 0.5, "tokens": [50364, 7], "temperature": 0.0, "avg_logprob": -0.25,
+    "compression_ratio": 0.75, "no_speech_prob": 0.125,
+}  # fmt: skip
 
 
 def script_of(request: Request) -> dict[str, str]:
@@ -103,6 +107,7 @@ async def transcribe_speech(request: Request, output: Output) -> None:
         (last / 2, last, f" {len(request['audio'])} bytes"),
     ):
         await output.write(text)
-        await output.stream("segments").item({"start_s": start, "end_s": end, "text": text})
+        segment = {"start_s": start, "end_s": end, "text": text}
+        await output.stream("segments").item(segment if "bare" in script else segment | HEARD)
         await asyncio.sleep(float(script.get("pace", 0)))
     output.finish(provenance=provenance(request, prompt=0, made=4, reason="stop"))
