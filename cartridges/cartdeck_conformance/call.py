@@ -46,6 +46,8 @@ class Call:
         self.refused_peers: list[str] = []
         """Caps that it called and the kit was not told how to answer."""
         self.started_s = self.last_s = time.monotonic()
+        self.output_at_s: float | None = None
+        """When its first output began."""
         self.ended_s = 0.0
         self.longest_silence_s = 0.0
         self.chunks = self.received_bytes = 0
@@ -88,6 +90,7 @@ class Call:
         self.last_s = time.monotonic()
 
     def on_stream(self, stream: InStream, payload: bytes | None) -> None:
+        self.output_at_s = self.output_at_s or time.monotonic()
         received = Received(stream.name, stream.media, stream.is_sequence)
         self.outputs.append(received)
         self._streams[stream.number] = received

@@ -19,6 +19,10 @@ class Durations:
     """For the answer to a request that needs no work."""
     sample_s: float = 300.0
     """For the answer to a sample, which may load a model."""
+    output_s: float = 60.0
+    """The same from its first output on: beyond it the output is taken to be without end."""
+    lost_s: float = 120.0
+    """Without a frame of a sample for so long it is given up, as a host does."""
     sample_bytes: int = 256 * 1024 * 1024
     """Of the outputs of a sample: beyond it they are taken to be without end."""
     cancel_s: float = 5.0

@@ -23,6 +23,8 @@ QUICK = Durations(
 SHORT = {
     "1": {"quiet_s": 2.0},
     "2": {"start_s": 0.5},
+    "6-trickle": {"output_s": 1.0},
+    "6-mute": {"lost_s": 1.0},
     "14": {"silence_s": 1.0},
     "15": {"answer_s": 0.6},
     "18": {"exit_s": 0.2},
@@ -35,7 +37,7 @@ SHORT = {
 }
 START = ("1", "2", "3", "4", "5", "15", "18", "20", "21", "29")
 ANSWER = (
-    "6", "6-endless", "7", "7-form", "8", "9", "10", "11", "12", "12-open", "13", "14", "16", "17", "19", "22", "23",
+    "6", "7", "7-form", "8", "9", "10", "11", "12", "12-open", "13", "14", "16", "17", "19", "22", "23",
     "24", "25", "26", "27", "28", "30",
 )  # fmt: skip  # a list to scan
 
@@ -89,3 +91,19 @@ def test_a_broken_one_fails_its_own_check_among_those_that_see_it(fault: str) ->
     only = {*range(3, 18), int(fault)}
     report = check_cartridge(command(fault), fast=True, only=only, options=Options(durations=durations(fault)))
     assert failed(report) == {int(fault)}, str(report)
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("6-endless", "gave more than 1048576 bytes, and did not end"),
+        ("6-trickle", "did not end within 1 s of its first output"),
+        ("6-mute", "gave no frame for 1 s"),
+    ],
+)
+def test_why_a_sample_is_given_up_is_told_with_what_sets_the_limit(fault: str, found: str) -> None:
+    report = check_cartridge(command(fault), fast=True, only={6}, options=Options(durations=durations(fault)))
+    assert failed(report) == {6}, str(report)
+    [message] = report.failed[0].faults
+    assert found in message
+    assert "--sample-limit SECONDS" in message

@@ -1,4 +1,4 @@
-"""`cartdeck help` is `cartdeck --help`, and what is wrongly asked names the help of its command."""
+"""`cartdeck help` and `-h` are `--help`, and what is wrongly asked names the help of its command."""
 
 import os
 import subprocess
@@ -11,12 +11,12 @@ CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
 
 
 @pytest.mark.parametrize("words", [[], ["pull"], ["plan", "run"]])
-def test_help_is_asked_for_by_a_word_too(words: list[str]) -> None:
+def test_help_is_asked_for_by_a_word_or_a_letter_too(words: list[str]) -> None:
     said = [
         subprocess.run([CARTDECK, *command], capture_output=True, text=True, timeout=60, check=True).stdout
-        for command in (["help", *words], [*words, "--help"])
+        for command in (["help", *words], [*words, "-h"], [*words, "--help"])
     ]
-    assert said[0] == said[1]
+    assert said[0] == said[1] == said[2]
     assert said[0].startswith("Usage: " + " ".join(["cartdeck", *words]))
 
 

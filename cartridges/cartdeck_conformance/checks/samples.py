@@ -1,5 +1,6 @@
 """Owns the checks of a cartridge's own caps: their samples, the form of their outputs, and wrong arguments."""
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Final
@@ -8,6 +9,7 @@ from cartdeck_conformance import catalogue
 from cartdeck_conformance.bench import Bench, check_whole
 from cartdeck_conformance.call import Call, Received
 from cartdeck_conformance.conversation import Conversation
+from cartdeck_conformance.durations import Durations
 from cartdeck_conformance.sample_call import SampledCap, begin_call
 from cartdeck_conformance.verdict import Fault, NotExercised
 from cartdeck_protocol.caps import (
@@ -82,15 +84,16 @@ def samples(bench: Bench) -> None:
 
 def _call(bench: Bench, one: SampledCap, talk: Conversation) -> None:
     call = one.begin(talk)
-    most = bench.durations.sample_bytes
     try:
-        talk.until(lambda: call.is_over or call.received_bytes > most, bench.durations.sample_s, "terminal")
+        talk.until(lambda: call.is_over or bool(_too_long(call, bench.durations)), bench.durations.sample_s, "terminal")
         if not call.is_over:
-            raise Fault(f"its sample gave more than {most} bytes, and did not end")
-    except Fault:
-        if not talk.is_at_end:
-            talk.connection.cancel(call.exchange, "it takes too long, or gives too much")
-        raise
+            raise Fault(_too_long(call, bench.durations))
+    except Fault as fault:
+        if talk.is_at_end:
+            raise
+        talk.connection.cancel(call.exchange, "it takes too long, or gives too much")
+        message = f"{fault.message}. A sample is to end soon; --sample-limit SECONDS waits longer, or less"
+        raise Fault(message, fault.check) from None
     one.made_peer_calls = bool(call.peer_calls)
     check_whole(call, one.alias)
     if call.error is not None and call.refused_peers:
@@ -102,6 +105,18 @@ def _call(bench: Bench, one: SampledCap, talk: Conversation) -> None:
     bench.figures[f"sample_{one.alias}_s"] = call.took_s
     for message in _wrong_outputs(one.definition, call):
         bench.findings.tell(catalogue.OUTPUTS, f"{one.alias}: {message}")
+
+
+def _too_long(call: Call, durations: Durations) -> str:
+    """Why nobody waits for its end any more; "" while it may go on."""
+    now_s = time.monotonic()
+    if call.received_bytes > durations.sample_bytes:
+        return f"its sample gave more than {durations.sample_bytes} bytes, and did not end"
+    if call.output_at_s is not None and now_s - call.output_at_s > durations.output_s:
+        return f"its sample did not end within {durations.output_s:g} s of its first output"
+    if now_s - call.last_s > durations.lost_s:
+        return f"its sample gave no frame for {durations.lost_s:g} s"
+    return ""
 
 
 def _check_stderr(bench: Bench, talk: Conversation) -> None:

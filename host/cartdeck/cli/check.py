@@ -3,6 +3,7 @@
 It does not know what is checked, nor how.
 """
 
+import math
 import os
 import shlex
 import shutil
@@ -18,7 +19,7 @@ from cartdeck.cli.options import AsJson
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
-    from cartdeck_conformance import Check, Report
+    from cartdeck_conformance import Check, Durations, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,14 @@ def check(
         list[str] | None,
         typer.Option("--peer", metavar="CAP=VALUE|@FILE", help="How to answer when it calls this cap as a peer."),
     ] = None,
+    sample_limit: Annotated[
+        float | None,
+        typer.Option(
+            "--sample-limit",
+            metavar="SECONDS",
+            help="How long a sample may take; 300 s, and 60 s from its first output on, if left out.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     from cartdeck.cli.listing import print_text
@@ -63,6 +72,7 @@ def check(
         samples=_samples(sample or []),
         peers=dict(_pair(one, "--peer") for one in peer or []),
         manifest=found.manifest,
+        durations=_durations(sample_limit),
         on_check=_ignore if as_json or not os.isatty(2) else _show,
     )
 
@@ -152,6 +162,17 @@ def _pair(text: str, option: str) -> tuple[str, Any]:
     if not isinstance(value, str):
         raise failure(Code.BAD_ARGUMENT, f"{option} takes a value or a file, not standard input.", argument=option)
     return name, value
+
+
+def _durations(sample_s: float | None) -> "Durations":
+    from cartdeck_conformance import Durations
+
+    if sample_s is None:
+        return Durations()
+    if not 0 < sample_s < math.inf:
+        message = f"--sample-limit is {sample_s:g}; expected a positive number of seconds."
+        raise failure(Code.BAD_ARGUMENT, message, argument="--sample-limit")
+    return Durations(sample_s=sample_s, output_s=sample_s)
 
 
 def _ignore(_: "Check") -> None: ...

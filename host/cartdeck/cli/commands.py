@@ -51,6 +51,7 @@ app = typer.Typer(
     name="cartdeck",
     rich_markup_mode=None,  # rich would double the time that --help takes
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},  # of all commands below it too
     help="Run machine-learning models as cartridges: separate processes with typed caps.",
     epilog='Example: cartdeck generate "The capital of France is" --max-tokens 16',
 )

@@ -30,6 +30,30 @@ class NeverEnds(Small):
         more()
 
 
+class Trickles(Small):
+    """Its output goes on for ever, a letter with each heartbeat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outputs: list[Any] = []
+
+    def shout(self, exchange: wire.Exchange, text: bytes) -> None:
+        self._outputs.append(self.connection.open_stream(exchange))
+
+    def beat(self) -> None:
+        super().beat()
+        for stream in self._outputs:
+            if stream.error is None:
+                stream.write(b"a")
+
+
+class Mute(Small):
+    """It takes the call, and says nothing of it until it is cancelled."""
+
+    def shout(self, exchange: wire.Exchange, text: bytes) -> None:
+        pass
+
+
 class IsNoText(Small):
     """Its definition says that it is."""
 
@@ -219,6 +243,8 @@ class Hoards(Small):
 FAULTS: dict[str, type[Small]] = {
     "6": Fails,
     "6-endless": NeverEnds,
+    "6-trickle": Trickles,
+    "6-mute": Mute,
     "7": NamesItself,
     "7-form": IsNoText,
     "8": ServesAnything,
