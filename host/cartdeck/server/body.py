@@ -4,7 +4,7 @@ It does not know what the fields mean.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from cartdeck.near import near_names
 from cartdeck.server.options import RequestLimits
 from cartdeck.server.refusal import Refused
+from cartdeck_protocol.caps import ArgumentDefinition, decode_value
 from cartdeck_protocol.errors import Code, failure
 
 MOST_PARTS: Final = 256
@@ -144,24 +145,33 @@ async def _bounded(request: Request, limits: RequestLimits) -> AsyncGenerator[by
         yield piece
 
 
-def form_fields(form: FormData) -> tuple[dict[str, Any], dict[str, UploadFile]]:
-    """The texts and the files of a form, by name; several texts of `NAME[]`, or of one name, are a list.
-
-    Raises Refused 400 for two files of one name.
-    """
+def form_parts(form: FormData) -> tuple[dict[str, Any], dict[str, list[UploadFile]]]:
+    """The texts and the files of a form, by name; several texts of `NAME[]`, or of one name, are a list."""
     texts: dict[str, Any] = {}
-    files: dict[str, UploadFile] = {}
+    files: dict[str, list[UploadFile]] = {}
     for name, value in form.multi_items():
         if isinstance(value, UploadFile):
-            if name in files:
-                raise Refused(400, Code.BAD_ARGUMENT.name, f"{name} is given twice; expected one file.", param=name)
-            files[name] = value
+            files.setdefault(name, []).append(value)
         elif name.endswith("[]") or name in texts:
             kept = texts.get(name.removesuffix("[]"), [])
             texts[name.removesuffix("[]")] = [*(cast("list[Any]", kept) if isinstance(kept, list) else [kept]), value]
         else:
             texts[name] = value
     return texts, files
+
+
+def form_fields(form: FormData) -> tuple[dict[str, Any], dict[str, UploadFile]]:
+    """As `form_parts`, each file alone. Raises Refused 400 for two of one name."""
+    texts, files = form_parts(form)
+    return texts, {name: sole_file(name, given) for name, given in files.items()}
+
+
+def sole_file(name: str, files: Sequence[UploadFile]) -> UploadFile:
+    """The file of that name. Raises Refused 400 for several."""
+    if len(files) > 1:
+        message = f"{name} is given {len(files)} times; expected one file."
+        raise Refused(400, Code.BAD_ARGUMENT.name, message, param=name)
+    return files[0]
 
 
 class FilePieces:
@@ -174,6 +184,20 @@ class FilePieces:
         await self.file.seek(0)
         while piece := await self.file.read(PIECE_BYTES):
             yield piece
+
+
+class FileItems:
+    """Files of a form as the items of a sequence, each read as a whole when its turn comes."""
+
+    def __init__(self, argument: ArgumentDefinition, files: Sequence[UploadFile]) -> None:
+        self._argument = argument
+        self._files = files
+
+    async def __aiter__(self) -> AsyncGenerator[Any]:
+        """Raises BAD_ARGUMENT or INVALID_TEXT for a file that is no such item."""
+        for file in self._files:
+            await file.seek(0)
+            yield decode_value(self._argument, await file.read())
 
 
 def refuse_unsupported(given: Any, unsupported: Mapping[str, tuple[tuple[Any, ...], str]]) -> Any:

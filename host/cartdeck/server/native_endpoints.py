@@ -5,7 +5,7 @@ It does not know OpenAI's shapes, nor what caps do.
 
 import base64
 import binascii
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -16,7 +16,16 @@ from starlette.requests import Request
 from cartdeck.events import Data, End, Log, Progress
 from cartdeck.plain import plain, result_record
 from cartdeck.plans.run import PlanRun
-from cartdeck.server.body import FilePieces, checked, form_fields, parse_json, read_form, read_json
+from cartdeck.server.body import (
+    FileItems,
+    FilePieces,
+    checked,
+    form_parts,
+    parse_json,
+    read_form,
+    read_json,
+    sole_file,
+)
 from cartdeck.server.event_stream import EventStream, event
 from cartdeck.server.fields import Strict
 from cartdeck.server.json_response import json_response
@@ -55,7 +64,7 @@ class NativeEndpoints:
         if request.headers.get("content-type", "").startswith("multipart/"):
             form = await read_form(request, self._service.options.limits)
             try:
-                asked, arguments = _read_call_form(*form_fields(form))
+                asked, arguments = self._read_call_form(*form_parts(form))
             except BaseException:
                 await form.close()
                 raise
@@ -75,6 +84,28 @@ class NativeEndpoints:
         finally:
             await close()
         return json_response(result_record(asked.cap, result))
+
+    def _read_call_form(
+        self, texts: dict[str, Any], files: Mapping[str, Sequence[UploadFile]]
+    ) -> tuple[CapRequest, dict[str, Any]]:
+        """A form of `cap`, `arguments` (JSON), `timeout_s`, `stream`, and files under the names of arguments: several
+        of one name where a sequence is taken."""
+        fields = dict(texts)
+        for name in ("arguments", "timeout_s", "stream"):
+            if name in fields:
+                fields[name] = parse_json(str(fields[name]).encode())
+        asked = checked(CapRequest, fields)
+        arguments = decoded_arguments(asked.arguments)
+        for name, given in files.items():
+            if name in arguments:
+                message = f"{name} is given twice: in arguments and as a file."
+                raise Refused(400, Code.BAD_ARGUMENT.name, message, name)
+            argument = self._service.engine.router.route_text(asked.cap, arguments).definition.argument(name)
+            if argument.is_sequence:
+                arguments[name] = FileItems(argument, given)
+            else:
+                arguments[name] = FilePieces(sole_file(name, given))
+        return asked, arguments
 
     async def run_plan(self, request: Request) -> Any:
         self._service.check_unguarded("/plans/run")
@@ -102,22 +133,6 @@ class NativeEndpoints:
 
 async def _nothing() -> None:
     pass
-
-
-def _read_call_form(texts: dict[str, Any], files: dict[str, UploadFile]) -> tuple[CapRequest, dict[str, Any]]:
-    """A form of `cap`, `arguments` (JSON), `timeout_s`, `stream`, and files under the names of arguments."""
-    fields = dict(texts)
-    for name in ("arguments", "timeout_s", "stream"):
-        if name in fields:
-            fields[name] = parse_json(str(fields[name]).encode())
-    asked = checked(CapRequest, fields)
-    arguments = decoded_arguments(asked.arguments)
-    for name, file in files.items():
-        if name in arguments:
-            message = f"{name} is given twice: in arguments and as a file."
-            raise Refused(400, Code.BAD_ARGUMENT.name, message, name)
-        arguments[name] = FilePieces(file)
-    return asked, arguments
 
 
 def decoded_arguments(given: Mapping[str, Any]) -> dict[str, Any]:

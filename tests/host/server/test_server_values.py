@@ -192,6 +192,26 @@ def test_a_file_of_a_form_is_an_argument(server: Any) -> None:
     assert json.loads(json.loads(data)["text"])["bytes"] == 3_000_000
 
 
+def test_files_of_a_form_are_the_items_of_a_sequence_each_whole(server: Any) -> None:
+    import httpx2
+
+    def ask(cap: str, *files: tuple[str, bytes]) -> Any:
+        form = {"cap": cap, "stream": "false", "arguments": '{"model": "act:"}' if cap == "embed-text" else "{}"}
+        parts = [(name, ("a.txt", data)) for name, data in files]
+        return httpx2.post(f"{server.url}/caps/call", data=form, files=parts, timeout=60)
+
+    told = ask("embed-text", ("texts", b"one two " * 100_000), ("texts", b"three")).json()
+    assert (len(told["items"]), told["provenance"]["usage"]["prompt_tokens"]) == (2, 200_001)
+    for cap, files, argument in (
+        ("embed-text", [("texts", b"\xff")], "texts"),
+        ("embed-text", [("words", b"x")], "words"),
+        ("cap:sink", [("data", b"x"), ("data", b"y")], "data"),
+    ):
+        answer = ask(cap, *files)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, argument)
+    assert ask("cap:nothing-here", ("x", b"x")).status_code == 404
+
+
 @pytest.mark.parametrize(("path", "key"), [("/caps/call", "arguments"), ("/plans/run", "inputs")])
 def test_a_json_list_is_the_items_of_a_sequence_and_a_text_is_one_item(server: Any, path: str, key: str) -> None:
     def ask(texts: Any) -> tuple[int, Any]:
