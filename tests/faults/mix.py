@@ -229,7 +229,7 @@ class Mix:
             with suppress(asyncio.CancelledError):
                 await disturbance
 
-    async def check(self, *, limit_s: float = 5.0) -> None:
+    async def check(self, *, limit_s: float = 20.0) -> None:
         """Nothing is open, nothing waits, nothing is lent; and each cartridge still works."""
         engine = self.engine
         assert not (wrong := [line for client in self.clients for line in client.unexpected]), wrong

@@ -10,8 +10,8 @@ from cartdeck import Call, Code, Data, Engine, Progress, Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left", "phases")]
 
-IN_TIME_S = 5.0
-CANCEL = {"call": {"cancel_s": 10.0, "abandon_s": 20.0}}
+IN_TIME_S = 10.0
+CANCEL = {"call": {"cancel_s": 20.0, "abandon_s": 40.0}}
 """So long that an answer within `IN_TIME_S` is the cartridge's own."""
 
 
@@ -29,7 +29,7 @@ async def test_a_cancel_in_a_phase_is_answered_by_the_cartridge_and_harms_no_oth
     quick: Callable[..., Settings], failure_of: Any, wait_until: Any, phase: str
 ) -> None:
     async with Engine(quick(**CANCEL)) as engine:
-        neighbour = asyncio.create_task(engine.run("stay", {"phase": "loading", "seconds": 0.5}, timeout_s=10))
+        neighbour = asyncio.create_task(engine.run("stay", {"phase": "loading", "seconds": 0.5}, timeout_s=30))
         async with engine.call("stay", {"phase": phase, "seconds": 20.0}, keep_bytes=0) as call:
             shown = "stalling" if phase == "obtaining" else phase
             async with asyncio.timeout(20):
@@ -45,7 +45,7 @@ async def test_a_cancel_in_a_phase_is_answered_by_the_cartridge_and_harms_no_oth
             assert "again" not in str(error)
         await wait_until(lambda: sum(one.open_requests for one in sessions) <= 1, limit_s=IN_TIME_S)
         assert (await neighbour).text == "loaded"
-        assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=10)).text == "loaded"
+        assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=30)).text == "loaded"
         assert engine.pool.sessions == sessions
 
 
@@ -61,16 +61,16 @@ async def test_a_cancel_while_it_starts_is_answered_at_once(
             call.cancel()
             assert (await failure_of(call.collect())).code is Code.CANCELLED
             took_s = asyncio.get_running_loop().time() - began
-            assert took_s < 2.0  # where this takes so long, a start takes longer
+            assert took_s < 5.0  # where this takes so long, a start takes longer
         await wait_until(lambda: not engine.pool.sessions, limit_s=IN_TIME_S)
-        assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=10)).text == "loaded"
+        assert (await engine.run("stay", {"phase": "loading", "seconds": 0}, timeout_s=30)).text == "loaded"
 
 
 async def test_a_cancel_while_the_arguments_are_not_taken_is_answered(
     quick: Callable[..., Settings], failure_of: Any
 ) -> None:
     async with Engine(quick(**CANCEL)) as engine:
-        await engine.run("echo", {"data": b""}, timeout_s=10)
+        await engine.run("echo", {"data": b""}, timeout_s=30)
         sessions = list(engine.pool.sessions)
         sent = 0
 
@@ -87,14 +87,14 @@ async def test_a_cancel_while_the_arguments_are_not_taken_is_answered(
                 await asyncio.sleep(0.1)
             call.cancel()
             assert (await failure_of(call.collect(), limit_s=IN_TIME_S)).code is Code.CANCELLED
-        assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
+        assert (await engine.run("echo", {"data": b"on"}, timeout_s=30)).data == b"on"
         assert engine.pool.sessions == sessions
 
 
 async def test_a_coroutine_that_writes_tiny_items_lets_the_loop_turn(quick: Callable[..., Settings]) -> None:
     """It never has to wait for room; a CANCEL has to be heard all the same, so what it wrote leaves now and then."""
     async with Engine(quick()) as engine:
-        await engine.load("echo", timeout_s=10)
+        await engine.load("echo", timeout_s=30)
         [session] = engine.pool.sessions
         before = session.traffic().received_frames
         result = await engine.run("emit-items", {"count": 200_000, "size": 1}, timeout_s=30)
@@ -106,7 +106,7 @@ async def test_200_streams_are_cancelled_at_once(
     quick: Callable[..., Settings], failure_of: Any, wait_until: Any
 ) -> None:
     async with Engine(quick(**CANCEL)) as engine:
-        await engine.load("phases", timeout_s=10)
+        await engine.load("phases", timeout_s=30)
         [session] = engine.pool.sessions
         calls = [engine.call("stay", {"phase": "decoding"}, keep_bytes=0) for _ in range(200)]
         for call in calls:
@@ -116,7 +116,7 @@ async def test_200_streams_are_cancelled_at_once(
             await asyncio.gather(*(reached(call, "decoding") for call in calls))
         for call in calls:
             call.cancel()
-        errors = [await failure_of(call.collect(), limit_s=10.0) for call in calls]
+        errors = [await failure_of(call.collect(), limit_s=IN_TIME_S) for call in calls]
         assert {error.code for error in errors} == {Code.CANCELLED}
         assert (await neighbour).text == "loaded"
         await wait_until(lambda: session.open_requests == 0, limit_s=IN_TIME_S)

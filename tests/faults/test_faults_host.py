@@ -18,8 +18,8 @@ from cartdeck import Code, Engine, Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left", "phases")]
 
-LIMIT_S = 10.0
-"""The promise is five seconds; a loaded machine gets as many again."""
+LIMIT_S = 20.0
+"""The promise is five seconds; a slow or loaded machine gets more."""
 
 HOST = """
 import asyncio, contextlib, itertools, json, os, sys
@@ -127,7 +127,7 @@ async def test_a_grandchild_that_left_the_group_goes_with_its_cartridge(
 ) -> None:
     cap = foreign()
     async with Engine(quick(call={"silence_s": 1.0 if end == "hang" else 20.0})) as engine:
-        grandchild = int((await engine.run(cap, {"how": "grandchild"}, timeout_s=10)).text)
+        grandchild = int((await engine.run(cap, {"how": "grandchild"}, timeout_s=30)).text)
         assert runs(grandchild)
         [session] = engine.pool.sessions
         assert session.process is not None
@@ -139,11 +139,11 @@ async def test_a_grandchild_that_left_the_group_goes_with_its_cartridge(
             await wait_until(lambda: session.open_requests == 1)
             os.kill(session.process.pid, signal.SIGKILL)
             # the grandchild holds both frame pipes: the news does not wait for their end
-            assert (await failure_of(call, limit_s=5.0)).code is Code.CARTRIDGE_DIED
+            assert (await failure_of(call, limit_s=10.0)).code is Code.CARTRIDGE_DIED
         else:
             error = await failure_of(engine.run(cap, {"how": "stop reading"}))
             assert error.code is Code.TIMED_OUT
-        await wait_until(lambda: not runs(grandchild), limit_s=10.0)
+        await wait_until(lambda: not runs(grandchild), limit_s=LIMIT_S)
 
 
 async def test_a_cartridge_inherits_nothing_that_its_host_has_mapped_or_set_up(quick: Callable[..., Settings]) -> None:
