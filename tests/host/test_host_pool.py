@@ -124,7 +124,7 @@ async def test_who_needs_no_place_does_not_wait_for_one(quick: Callable[..., Set
         waiting = asyncio.create_task(hold(engine, "b"))
         await asyncio.sleep(0)
         for _ in range(10):
-            await engine.run("echo", {"data": b"on"}, timeout_s=10)
+            await engine.run("echo", {"data": b"on"}, timeout_s=30)
         assert not holding.done()
         assert not waiting.done()
         holding.cancel()
@@ -161,7 +161,7 @@ async def test_an_instance_that_nobody_uses_is_unloaded_when_the_settings_say_so
     quick: Callable[..., Settings], runs: Callable[[int], bool], wait_until: Callable[..., Any]
 ) -> None:
     async with Engine(quick(instances={"idle_s": 0.3})) as engine:
-        await engine.run("echo", {"data": b""}, timeout_s=10)
+        await engine.run("echo", {"data": b""}, timeout_s=30)
         pid = await hold(engine, "a")
         await wait_until(lambda: not runs(pid))
         assert [session.key.cartridge for session in engine.pool.sessions] == ["echo"]

@@ -182,7 +182,7 @@ def test_what_cannot_be_written_in_time_is_dropped_and_counted(tmp_path: Path, m
         closer = threading.Thread(target=trace.close)
         closer.start()
         found = [json.loads(line) for line in lines.read().splitlines()]
-        closer.join(10)
+        closer.join(30)
     assert sum(one.get("dropped", 0) for one in found) > 0
 
 

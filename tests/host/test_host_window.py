@@ -104,7 +104,7 @@ async def test_60_readers_that_stop_hold_four_chunks_each(quick: Callable[..., S
         intakes = [call._intake for call in calls]  # pyright: ignore[reportPrivateUsage]  # what waits is nobody else's business
         async with asyncio.timeout(20):
             while min(intake.waiting_chunks for intake in intakes if intake is not None) < 4:
-                await engine.run("echo", {"data": b"others get on"}, timeout_s=10)
+                await engine.run("echo", {"data": b"others get on"}, timeout_s=30)
         assert max(intake.waiting_chunks for intake in intakes if intake is not None) == 4
         sizes = []
         for call in calls:
