@@ -54,7 +54,7 @@ def test_vectors_are_those_of_transformers(
 ) -> None:
     found = vectors_of(engine, minilm_gguf, [one["text"] for one in truth], pooling=pooling)
     assert len(found) == len(truth)
-    assert max(farthest(vector, one[pooling]) for vector, one in zip(found, truth, strict=True)) < 1e-3
+    assert max(farthest(vector, one[pooling]) for vector, one in zip(found, truth, strict=True)) < 2e-3
 
 
 def test_the_tokens_of_a_text_are_those_of_transformers(
