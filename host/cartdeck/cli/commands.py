@@ -139,6 +139,7 @@ def _asked(arguments: list[str]) -> list[str]:
 def _end_with(error: CartdeckError, status: ExitCode, *, as_json: bool) -> ExitCode:
     """Shows the error: a record on standard output, or a paragraph on standard error, or a line of its JSON log."""
     from cartdeck.cli.json_log import json_log
+    from cartdeck.cli.option_names import with_options
     from cartdeck.cli.output import STANDARD_LINE, StandardOutput
     from cartdeck.cli.render import error_record, error_text, json_line
 
@@ -156,7 +157,8 @@ def _end_with(error: CartdeckError, status: ExitCode, *, as_json: bool) -> ExitC
         if (log := json_log()) is not None:
             log.write("error", error.message, **error_record(error, status))
         else:
-            sys.stderr.write(STANDARD_LINE.leave() + _without_echo(error) + error_text(error))
+            told = with_options(error, _options_of(sys.argv[1:]))
+            sys.stderr.write(STANDARD_LINE.leave() + _without_echo(error) + error_text(told))
             sys.stderr.flush()
     return status
 
@@ -188,14 +190,26 @@ def _wrong_usage(error: Exception) -> CartdeckError:
 
 def _command_named(arguments: Sequence[str]) -> str:
     """The command that the arguments begin with, where the complaint does not say whose it is."""
-    path = "cartdeck"
-    commands: dict[str, object] = getattr(typer.main.get_command(app), "commands", {})
+    return " ".join(["cartdeck", *_words_of_command(arguments)[0]])
+
+
+def _options_of(arguments: Sequence[str]) -> list[str]:
+    """The options of the command that the arguments begin with."""
+    command = _words_of_command(arguments)[1]
+    return [option for one in getattr(command, "params", ()) for option in getattr(one, "opts", ())]
+
+
+def _words_of_command(arguments: Sequence[str]) -> tuple[list[str], object]:
+    """The words that name the command, and the command itself."""
+    words: list[str] = []
+    command: object = typer.main.get_command(app)
     for word in (one for one in arguments if not one.startswith("-")):
+        commands: dict[str, object] = getattr(command, "commands", {})
         if word not in commands:
             break
-        path += f" {word}"
-        commands = getattr(commands[word], "commands", {})
-    return path
+        words.append(word)
+        command = commands[word]
+    return words, command
 
 
 def _fault(error: Exception) -> CartdeckError:

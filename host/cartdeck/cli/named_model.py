@@ -45,7 +45,7 @@ def meant(cap: str, arguments: Mapping[str, Any], catalog: Path | None) -> Meant
         message = "--catalog says what names mean; give one of them with --model."
         raise failure(Code.MISSING_ARGUMENT, message, argument="--model")
     alias = cap.removeprefix("cap:")
-    model = None if name is None or not _may_be_name(name) else _found(name, alias, catalog)
+    model = None if name is None else _found(name, alias, catalog)
     if model is None:
         return Meant(cap, dict(arguments))
     _check(model, alias)
@@ -84,14 +84,27 @@ def resolved(
     return found.cap, given
 
 
-def _may_be_name(text: str) -> bool:
-    """Whether it does not look like a spec at once: what is needed to read a catalog takes a while to load."""
-    return text[:1] not in (".", "/", "~", "{") and ":" not in text
+def catalog_asked(name: str, catalog: Path | None) -> Path | None:
+    """The catalog in which a model of that name is looked for: `catalog`, or this user's. None for what looks like a
+    spec at once, as what is needed to read a catalog takes a while to load, and where this user has none."""
+    if name[:1] in (".", "/", "~", "{") or ":" in name:
+        return None
+    from cartdeck.catalog.catalog_file import CATALOG_VARIABLE, catalog_path
+
+    path = catalog or catalog_path()
+    return path if catalog is not None or os.environ.get(CATALOG_VARIABLE) or path.exists() else None
+
+
+def is_meant_as_spec(name: str, error: CartdeckError) -> bool:
+    """Whether what a catalog does not have is a repository, or a file that is there."""
+    return error.code is Code.MODEL_NOT_FOUND and ("/" in name or os.path.lexists(name))
 
 
 def _found(name: str, alias: str, catalog: Path | None) -> "ServedModel | None":
     """The model of that name; None for a spec, and where there is no catalog."""
-    from cartdeck.catalog.catalog_file import CATALOG_VARIABLE, catalog_path
+    path = catalog_asked(name, catalog)
+    if path is None:
+        return None
     from cartdeck.server.models.catalog_directory import CatalogDirectory
     from cartdeck.server.models.directory import Kind
 
@@ -102,13 +115,10 @@ def _found(name: str, alias: str, catalog: Path | None) -> "ServedModel | None":
         "transcribe-speech": Kind.TRANSCRIPTION,
         "describe-image": Kind.CHAT,
     }
-    path = catalog or catalog_path()
-    if catalog is None and not os.environ.get(CATALOG_VARIABLE) and not path.exists():
-        return None
     try:
         return CatalogDirectory(path, _Nothing()).find(name, kinds[alias])
     except CartdeckError as error:
-        if error.code is Code.MODEL_NOT_FOUND and ("/" in name or os.path.lexists(name)):
+        if is_meant_as_spec(name, error):
             return None
         raise
 
