@@ -66,7 +66,7 @@ async def test_a_cancel_reaches_every_step_and_its_peers(engine: Engine, wait_un
         run.cancel("enough")
         with pytest.raises(CartdeckError, match="the plan was cancelled: enough"):
             await run.collect()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
         states = {name: report.state for name, report in run.report.steps.items()}
     assert states["work"] is states["relay"] is StepState.CANCELLED
     assert all(state.is_final for state in states.values())
@@ -90,7 +90,7 @@ async def test_at_any_time_it_leaves_no_call_no_task_and_no_file(
     gc.collect()
     await wait_until(lambda: is_idle(engine))  # the plan is told at once, each cartridge ends its request a turn later
     await wait_until(lambda: len(asyncio.all_tasks()) <= tasks)  # those that fed arguments end a turn later
-    assert open_files() <= before
+    await wait_until(lambda: open_files() <= before)
 
 
 async def test_leaving_the_context_cancels(engine: Engine) -> None:
@@ -132,7 +132,7 @@ async def test_a_plan_that_waits_for_its_input_can_be_cancelled(engine: Engine) 
 async def test_a_cartridge_that_ignores_the_cancel_does_not_hold_up_the_plan(
     quick: Callable[..., Settings], nothing_left: None
 ) -> None:
-    plan = "() -> misbehave -> x\nmisbehave.action = ignore-cancel\nmisbehave.seconds = 5"
+    plan = "() -> misbehave -> x\nmisbehave.action = ignore-cancel\nmisbehave.seconds = 60"
     async with Engine(quick()) as engine, PlanRun(engine, plan) as run:
         while not any(getattr(event, "message", "") == "ignoring cancels" for event in await run.next_events()):
             pass
@@ -140,7 +140,7 @@ async def test_a_cartridge_that_ignores_the_cancel_does_not_hold_up_the_plan(
         run.cancel()
         with pytest.raises(CartdeckError):
             await run.collect()
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 20
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ async def test_who_came_first_goes_first_and_a_newcomer_does_not_overtake() -> N
     await asyncio.sleep(0)
     slots.give("a")
     assert not slots.take_now("a", 1)
-    await asyncio.wait_for(asyncio.gather(*tasks), 5)
+    await asyncio.wait_for(asyncio.gather(*tasks), 20)
     assert order == [0, 1, 2, 3, 4]
     assert slots.take_now("a", 1)
 
@@ -47,6 +47,6 @@ async def test_a_place_given_to_one_who_leaves_in_the_same_moment_is_not_lost() 
     waiting[0].cancel()
     waiting[2].cancel()
     await asyncio.wait(waiting[:1])
-    await asyncio.wait_for(waiting[1], 5)
+    await asyncio.wait_for(waiting[1], 20)
     slots.give("b")
     assert slots.take_now("a", 1)
