@@ -26,7 +26,7 @@ SESSIONS = 200
 LINES = 2000
 HOSTILE = "\x1b[31m<img src=x onerror=alert(1)>\u202e</div><script>alert(1)</script>"
 LIVE = "#link-state[data-state=open]"
-QUIET_MS = 1500.0
+QUIET_MS = 3000.0
 """Within so much a page with all of it answers a key, on a machine that does much else; alone it takes a tenth."""
 BETWEEN_MS = 200_000 if os.environ.get("CARTDECK_FULL_DURATIONS") else 1_000
 """From one look at a page that stays open to the next: with the durations of real life they are ten minutes."""

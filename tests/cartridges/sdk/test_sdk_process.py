@@ -104,14 +104,14 @@ def test_work_in_a_worker_thread_reports_its_steps_and_repeats_the_last_while_it
     fractions = [event.progress for event in logs]
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
-    _, _, silent = driver.call("cap:work", steps=1, seconds=0.6, silent="true")
+    _, _, silent = driver.call("cap:work", steps=1, seconds=1.0, silent="true")
     assert len(silent) >= 3
     assert {event.work for event in silent} == {None}, "a keepalive never makes up work"
 
 
 def test_a_heartbeat_comes_while_the_loop_is_held(start: Start) -> None:
     driver = start(heartbeat_s=0.1)
-    driver.call("cap:misbehave", action="hold-loop", seconds=1.2)
+    driver.call("cap:misbehave", action="hold-loop", seconds=2.0)
     beats = [event for event in driver.events if isinstance(event, wire.HeartbeatReceived)]
     assert len(beats) >= 5
     assert beats[-1].open_requests == 1
@@ -167,7 +167,7 @@ def test_a_cancel_is_answered_in_every_kind_of_wait(start: Start, action: str) -
     terminal = driver.terminal(exchange)
     assert terminal.error.code is Code.CANCELLED
     assert "enough" in terminal.error.message
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("cap", ["cap:misbehave", "cap:echo", "cap:work"])
@@ -236,7 +236,7 @@ def test_the_end_of_stdin_ends_the_process_even_inside_a_handler(start: Start) -
     driver.until(lambda event: isinstance(event, wire.Logged))
     begun = time.monotonic()
     assert driver.close() == 0
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 30
 
 
 def test_the_death_of_the_host_ends_the_process_even_when_the_interpreter_is_held(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_the_death_of_the_host_ends_the_process_even_when_the_interpreter_is_hel
     host.send_signal(signal.SIGKILL)
     host.wait()
     host.stdout.close()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while time.monotonic() < end and _is_alive(pid):
         time.sleep(0.02)
     assert not _is_alive(pid)
@@ -281,7 +281,7 @@ def test_another_protocol_version_is_refused_and_both_are_named() -> None:
     host = wire.Connection(wire.Role.HOST, software="old host")
     host.send_hello()
     data = b"".join(host.outgoing()).replace(b"protocol\x01", b"protocol\x09")
-    out, log = process.communicate(data, timeout=10)
+    out, log = process.communicate(data, timeout=60)
     assert process.returncode == 1
     assert b"version 1" in log
     assert b"version 9" in log

@@ -121,7 +121,7 @@ def test_a_lost_device_costs_the_calls_that_were_there_and_no_later_one(settings
         assert await lost is Code.DEVICE_FAULT
         codes = await asyncio.gather(*waiting)
         assert set(codes) == {Code.DEVICE_FAULT}
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 30
         assert await ask("a") != first  # the process is another one
 
     with_engine(settings, use)

@@ -200,7 +200,7 @@ def test_a_cancel_acts_inside_a_prompt(make_causal: MakeCausal, make_text: Make,
         job.cancel()
         given_up = time.monotonic()
         await asyncio.to_thread(thread.join, LIMIT_S)
-        assert seen[0] - given_up < 2.0  # some milliseconds on a machine that does nothing else
+        assert seen[0] - given_up < 10.0  # some milliseconds on a machine that does nothing else
         return found[0]
 
     error = asyncio.run(run())
