@@ -43,10 +43,8 @@ def chat(
     from cartdeck.cli.named_model import resolved
     from cartdeck.cli.running import taken_from
 
-    options, catalog = taken_from(given), given.pop("catalog")
-    cap, arguments = resolved(
-        CAP, opt.given(**given), catalog, is_quiet=options.is_quiet, is_verbose=options.is_verbose
-    )
+    options, choice = taken_from(given), opt.choice_among(given)
+    cap, arguments = resolved(CAP, opt.given(**given), choice, is_quiet=options.is_quiet, is_verbose=options.is_verbose)
     default = arguments.pop("system", None)  # of a catalog: the dialogue has it, and /system another
     dialogue = Dialogue(system=system or default)
     for path in image or []:

@@ -37,10 +37,10 @@ def describe(
     from cartdeck.cli.named_model import resolved
     from cartdeck.cli.running import run_call, taken_from
 
-    options, catalog = taken_from(given), given.pop("catalog")
+    options, choice = taken_from(given), opt.choice_among(given)
     arguments = opt.given(prompt=prompt, **given)
     paths = [_image(path) for path in images]
-    cap, arguments = resolved(CAP, arguments, catalog, is_quiet=options.is_quiet, is_verbose=options.is_verbose)
+    cap, arguments = resolved(CAP, arguments, choice, is_quiet=options.is_quiet, is_verbose=options.is_verbose)
     if len(paths) == 1:
         run_call(cap, {**arguments, "image": paths[0]}, options)
     elif options.out is not None:

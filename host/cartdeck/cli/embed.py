@@ -28,6 +28,7 @@ def embed(
     ] = None,
     model: opt.Model = None,
     catalog: opt.CatalogFile = None,
+    profile: opt.Profile = None,
     pooling: Annotated[
         str | None, typer.Option("--pooling", metavar="WAY", help="mean, cls or last; else what the model says.")
     ] = None,
@@ -70,7 +71,8 @@ def embed(
     arguments = opt.given(
         model=model, pooling=pooling, truncate=truncate, normalize=normalize, threads=threads, gpu_layers=gpu_layers
     )
-    cap, arguments = resolved(CAP, arguments | {"texts": wanted}, catalog, is_quiet=quiet, is_verbose=verbose)
+    choice = opt.Choice(catalog, profile)
+    cap, arguments = resolved(CAP, arguments | {"texts": wanted}, choice, is_quiet=quiet, is_verbose=verbose)
 
     async def work(ask: Ask) -> None:
         try:

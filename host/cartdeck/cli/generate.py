@@ -36,10 +36,10 @@ def generate(
     from cartdeck.cli.named_model import resolved
     from cartdeck.cli.running import run_call, taken_from
 
-    options, catalog = taken_from(given), given.pop("catalog")
+    options, choice = taken_from(given), opt.choice_among(given)
     arguments = opt.given(**given)
     arguments["prompt"] = read_text(prompt, name="prompt")
-    run_call(*resolved(CAP, arguments, catalog, is_quiet=options.is_quiet, is_verbose=options.is_verbose), options)
+    run_call(*resolved(CAP, arguments, choice, is_quiet=options.is_quiet, is_verbose=options.is_verbose), options)
 
 
 generate.__doc__ = EXAMPLE

@@ -15,6 +15,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 if TYPE_CHECKING:
     from cartdeck.cli.asking import Ask
+    from cartdeck.cli.text_options import Choice
     from cartdeck.server.models.directory import Kind, ServedModel
     from cartdeck.server.models.pin import Pin
 
@@ -31,22 +32,26 @@ class Meant:
     """What its sources were with their first download; not compared yet."""
 
 
-def meant(cap: str, arguments: Mapping[str, Any], catalog: Path | None) -> Meant:
+def meant(cap: str, arguments: Mapping[str, Any], catalog: Path | None, *, profile: str | None = None) -> Meant:
     """What a call of `cap` means whose model may be a name: of `catalog`, or, where there is one, of this user's.
 
-    A name wins over a file that is called so; `./NAME` is the file. What is given wins over the catalog's defaults, but
-    for its `max_tokens`, which is the most that there is. A spec stays as it is.
+    The model is taken in `profile`, else in the best that fits. A name wins over a file that is called so; `./NAME` is
+    the file. What is given wins over the catalog's defaults, but for its `max_tokens`, which is the most that there is.
+    A spec stays as it is.
 
-    Raises MODEL_NOT_FOUND with names that are near, UNSUPPORTED for a model that is not for that or that a server alone
-    can ask, and what `load_catalog` raises.
+    Raises MODEL_NOT_FOUND with names that are near, BAD_ARGUMENT for a wrong profile, UNSUPPORTED for a model that is
+    not for that or that a server alone can ask, and what `load_catalog` raises.
     """
     name = arguments.get("model")
-    if name is None and catalog is not None:
-        message = "--catalog says what names mean; give one of them with --model."
+    if name is None and (catalog is not None or profile is not None):
+        message = "--catalog and --profile say what names mean; give one of them with --model."
         raise failure(Code.MISSING_ARGUMENT, message, argument="--model")
     alias = cap.removeprefix("cap:")
-    model = None if name is None else _found(name, alias, catalog)
+    model = None if name is None else _found(name, alias, catalog, profile)
     if model is None:
+        if profile is not None:
+            message = f"--profile is for a name of a catalog, and {str(name)[:200]} is none."
+            raise failure(Code.BAD_ARGUMENT, message, argument="--profile")
         return Meant(cap, dict(arguments))
     _check(model, alias)
     from cartdeck_protocol.caps import load_shared_definition
@@ -60,11 +65,11 @@ def meant(cap: str, arguments: Mapping[str, Any], catalog: Path | None) -> Meant
 
 
 def resolved(
-    cap: str, arguments: Mapping[str, Any], catalog: Path | None, *, is_quiet: bool, is_verbose: bool
+    cap: str, arguments: Mapping[str, Any], choice: "Choice", *, is_quiet: bool, is_verbose: bool
 ) -> tuple[str, dict[str, Any]]:
     """As `meant`, its files fetched and compared with the first download, which is written into the catalog. Raises
     HASH_MISMATCH too, and what `check_spec` raises, before a cartridge starts."""
-    found = meant(cap, arguments, catalog)
+    found = meant(cap, arguments, choice.catalog, profile=choice.profile)
     given = found.arguments
     if given.get("model") is not None:
         check_spec(given["model"], argument="--model", takes=f"a name of the catalog, {SPECS}")
@@ -100,7 +105,7 @@ def is_meant_as_spec(name: str, error: CartdeckError) -> bool:
     return error.code is Code.MODEL_NOT_FOUND and ("/" in name or os.path.lexists(name))
 
 
-def _found(name: str, alias: str, catalog: Path | None) -> "ServedModel | None":
+def _found(name: str, alias: str, catalog: Path | None, profile: str | None) -> "ServedModel | None":
     """The model of that name; None for a spec, and where there is no catalog."""
     path = catalog_asked(name, catalog)
     if path is None:
@@ -116,7 +121,8 @@ def _found(name: str, alias: str, catalog: Path | None) -> "ServedModel | None":
         "describe-image": Kind.CHAT,
     }
     try:
-        return CatalogDirectory(path, _Nothing()).find(name, kinds[alias])
+        directory, kind = CatalogDirectory(path, _Nothing()), kinds[alias]
+        return directory.find(name, kind) if profile is None else directory.find_in(name, kind, profile=profile)
     except CartdeckError as error:
         if is_meant_as_spec(name, error):
             return None

@@ -7,6 +7,7 @@ decides.
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, get_args
 
@@ -20,6 +21,9 @@ Model: TypeAlias = Annotated[
 ]
 CatalogFile: TypeAlias = Annotated[
     Path | None, typer.Option("--catalog", metavar="FILE", help="Where --model is a name; else this user's catalog.")
+]
+Profile: TypeAlias = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="Of a catalog's model; else the best that fits here.")
 ]
 MaxTokens: TypeAlias = Annotated[
     str | None, typer.Option("--max-tokens", metavar="INTEGER", help="Stop after so many tokens.")
@@ -121,7 +125,7 @@ ChatTemplate: TypeAlias = Annotated[
 ]
 
 
-MODEL: Final[Mapping[str, Any]] = {"model": Model, "catalog": CatalogFile}
+MODEL: Final[Mapping[str, Any]] = {"model": Model, "catalog": CatalogFile, "profile": Profile}
 """Which model."""
 SAMPLING: Final[Mapping[str, Any]] = {
     "max_tokens": MaxTokens,
@@ -155,6 +159,20 @@ LOADING: Final[Mapping[str, Any]] = {
 }
 """How a model is loaded."""
 SHARED_OUT: Final[Mapping[str, Any]] = {"tensor_parallel": TensorParallel}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a name of a catalog means: the file, else this user's, and the model's profile, else the best."""
+
+    catalog: Path | None = None
+    profile: str | None = None
+
+
+def choice_among(given: dict[str, Any]) -> Choice:
+    """The choice that the options of `MODEL` make, which are no longer among what is given then, but for the model."""
+    return Choice(given.pop("catalog"), given.pop("profile"))
+
 
 Command = Callable[..., None]
 

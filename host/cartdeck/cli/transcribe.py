@@ -39,6 +39,7 @@ def transcribe(
     audio: Annotated[list[Path], typer.Argument(metavar="AUDIO", help="Audio files: wav, flac, ogg, mp3, aiff, m4a.")],
     model: opt.Model = None,
     catalog: opt.CatalogFile = None,
+    profile: opt.Profile = None,
     language: Annotated[
         str | None, typer.Option("--language", metavar="CODE", help="What is spoken (en, de); else it is found.")
     ] = None,
@@ -66,7 +67,8 @@ def transcribe(
     paths = [_recording(path) for path in audio]
     arguments = opt.given(model=model, language=language, beams=beams, threads=threads, gpu_layers=gpu_layers)
     arguments |= {"task": "translate"} if translate else {}
-    cap, arguments = resolved(CAP, arguments, catalog, is_quiet=quiet, is_verbose=verbose)
+    choice = opt.Choice(catalog, profile)
+    cap, arguments = resolved(CAP, arguments, choice, is_quiet=quiet, is_verbose=verbose)
     display = open_display(is_quiet=quiet, is_verbose=verbose)
     block = _block(form, with_times=timestamps)
 

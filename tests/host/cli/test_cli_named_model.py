@@ -16,6 +16,10 @@ max_tokens = 64
 context_size = 512
 arguments = { temperature = 0.2, system = "Be brief." }
 lora = { pirate = { source = "./pirate.gguf", scale = 0.5 } }
+profiles = [
+    { name = "quick", threads = 4, priority = 2 }, { name = "frugal", threads = 1, context_size = 256 },
+    { name = "many", device = "cuda", tensor_parallel = 64 },
+]
 [models.seeing]
 source = "./seeing.gguf"
 projector = "./eyes.gguf"
@@ -51,7 +55,7 @@ def test_a_name_or_an_alias_brings_the_cartridge_the_source_and_the_defaults_tha
     assert found.cap == "cap:chat;gguf"
     assert found.arguments == {
         "model": "./small.gguf", "temperature": 0.2, "system": "Be brief.", "max-tokens": 64, "context-size": 512,
-        "seed": "3",
+        "threads": 4, "seed": "3",
     }  # fmt: skip
     assert "system" not in meant("cap:generate-text", {"model": "small"}, catalog).arguments
     assert meant("cap:embed-text", {"model": "vectors"}, catalog).arguments["normalize"] is False
@@ -66,6 +70,22 @@ def test_what_is_given_wins_but_for_the_limit_of_tokens(catalog: Path) -> None:
     assert meant("cap:chat", given, catalog).arguments["temperature"] == "1"
     assert meant("cap:chat", given, catalog).arguments["max-tokens"] == 64
     assert meant("cap:chat", {**given, "max-tokens": "5"}, catalog).arguments["max-tokens"] == "5"
+
+
+def test_a_profile_that_is_named_is_taken_in_place_of_the_best(catalog: Path) -> None:
+    found = meant("cap:chat", {"model": "pirate"}, catalog, profile="frugal").arguments
+    assert (found["threads"], found["context-size"], found["lora"][0]["scale"]) == (1, 256, 0.5)
+    for name, profile, said in (
+        ("small", "quik", "no profile 'quik'; it has quick, frugal, many"),
+        ("vectors", "quick", "it has none"),
+        ("small", "many", "does not fit this machine: it needs 64 CUDA devices"),
+        ("./small.gguf", "quick", "--profile is for a name of a catalog, and ./small.gguf is none"),
+    ):
+        with pytest.raises(CartdeckError, match=said) as caught:
+            meant("cap:chat" if name != "vectors" else "cap:embed-text", {"model": name}, catalog, profile=profile)
+        assert caught.value.code is Code.BAD_ARGUMENT
+    with pytest.raises(CartdeckError, match="--model"):
+        meant("cap:chat", {}, None, profile="quick")
 
 
 def test_an_adapter_has_a_name_of_its_own(catalog: Path) -> None:

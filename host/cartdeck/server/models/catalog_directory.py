@@ -79,6 +79,21 @@ class CatalogDirectory:
             raise failure(Code.UNSUPPORTED, message, argument="model")
         return replace(first, stand_ins=tuple(one for one in others if kind in one.kinds))
 
+    def find_in(self, name: str, kind: Kind, *, profile: str) -> ServedModel:
+        """The model in that profile, without others that stand in. Raises what `find` raises, and BAD_ARGUMENT for a
+        profile that it has not, or that does not fit this machine."""
+        self.find(name, kind)
+        named = self._catalog.find(name)
+        chosen = next((one for one in named.entry.profiles if one.name == profile), None)
+        if chosen is None:
+            known = ", ".join(one.name for one in named.entry.profiles)
+            message = f"The model {name} has no profile {profile[:200]!r}; it has {known or 'none'}."
+            raise failure(Code.BAD_ARGUMENT, message, argument="profile")
+        if (why := self._machine.lacks(chosen)) is not None:
+            message = f"The profile {profile} of {name} does not fit this machine: {why}."
+            raise failure(Code.BAD_ARGUMENT, message, argument="profile")
+        return self._served(named, kind, chosen)
+
     def models(self) -> Sequence[ServedModel]:
         own = [self._served(one, None, self._best(one)) for one in self._catalog.visible()]
         taken = {name for one in own for name in (one.name, *one.aliases)}
