@@ -3,6 +3,7 @@
 It does not know models. A window begins where somebody begins to speak and ends, where that is possible, in a pause.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,15 +30,73 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What is said between two time marks, in seconds of the window; `end_s` is None where it was not closed.
+
+    `words` are its tokens without marks. With them they are those from `first` to before `last` of the window's.
+    """
+
+    start_s: float
+    end_s: float | None
+    words: list[int]
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a model makes of a window: the tokens behind its `prompt`, marks among them, and how likely each was."""
+
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=lambda: [])
+    logprobs: list[float] = field(default_factory=lambda: [])
+    """Of each token, as a natural logarithm, among those that the rules of the marks allowed at its place."""
+    no_speech_prob: float | None = None
+    """How likely the model takes it that nobody speaks, before its first token; None for one that cannot say so."""
+
+    def tokens_of(self, part: Part) -> list[int]:
+        """The part's tokens with its marks."""
+        return self.tokens[part.first : part.last]
+
+    def average(self, part: Part) -> float:
+        """The mean of its tokens' logarithms."""
+        return sum(self.logprobs[part.first : part.last]) / (part.last - part.first)
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of the text and when it is spoken, in seconds from the recording's beginning."""
+    """A part of the text and when it is spoken, in seconds from the recording's beginning.
+
+    With what the model told of it: its `tokens`, marks among them, and the mean of their likelihoods' logarithms; of
+    the window that it was heard in, where that begins and how likely it was that nobody speaks there.
+    """
 
     start_s: float
     end_s: float
     text: str
+    window_start_s: float = 0.0
+    tokens: list[int] = field(default_factory=lambda: [])
+    avg_logprob: float | None = None
+    no_speech_prob: float | None = None
+
+    @property
+    def compression_ratio(self) -> float:
+        """The text's bytes to those that zlib makes of them: high where it says the same again and again."""
+        data = self.text.strip().encode()
+        return len(data) / len(zlib.compress(data))
 
     def record(self) -> dict[str, Any]:
-        return {"start_s": round(self.start_s, 2), "end_s": round(self.end_s, 2), "text": self.text.strip()}
+        told: dict[str, Any] = {
+            "start_s": round(self.start_s, 2),
+            "end_s": round(self.end_s, 2),
+            "text": self.text.strip(),
+            "window_start_s": round(self.window_start_s, 2),
+            "tokens": self.tokens,
+            "temperature": 0.0,  # nothing is drawn
+            "compression_ratio": round(self.compression_ratio, 4),
+        }
+        numbers = {"avg_logprob": self.avg_logprob, "no_speech_prob": self.no_speech_prob}
+        return told | {name: float(f"{value:.6g}") for name, value in numbers.items() if value is not None}
 
 
 @dataclass(slots=True)
@@ -84,26 +143,21 @@ def next_window(spoken: Sequence[tuple[float, float]], cursor_s: float, duration
     return Window(start_s, max(ends[-1], min(ends[-1] + PAD_S, room_s)), is_whole=True)
 
 
-def split_marks(tokens: Sequence[int], first_mark: int) -> tuple[list[tuple[float, float | None, list[int]]], bool]:
-    """The parts of a window's tokens between its time marks: (start, end, tokens), in seconds of the window.
-
-    A mark is `first_mark` plus its time in steps of 0.02 s. The end of a part that was not closed is None; the answer
-    says too whether the last part was closed.
-    """
-    parts: list[tuple[float, float | None, list[int]]] = []
-    start_s, inside = 0.0, list[int]()
-    is_closed = True
-    for token in tokens:
+def split_marks(tokens: Sequence[int], first_mark: int) -> list[Part]:
+    """The parts of a window's tokens between its time marks: `first_mark` plus the time in steps of 0.02 s."""
+    parts: list[Part] = []
+    start_s, first, words = 0.0, 0, list[int]()
+    for place, token in enumerate(tokens):
         if token < first_mark:
-            inside.append(token)
-            is_closed = False
+            words.append(token)
             continue
         mark_s = (token - first_mark) * MARK_S
-        if inside:
-            parts.append((start_s, mark_s, inside))
-            inside = []
-            is_closed = True
+        if words:
+            parts.append(Part(start_s, mark_s, words, first, place + 1))
+            words, first = [], place + 1
+        else:
+            first = place  # of several marks in a row the last one begins what follows
         start_s = mark_s
-    if inside:
-        parts.append((start_s, None, inside))
-    return parts, is_closed
+    if words:
+        parts.append(Part(start_s, None, words, first, len(tokens)))
+    return parts

@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any
 
 import torch
+from torch.nn import functional
 from transformers import (
     DynamicCache,
     EncoderDecoderCache,
@@ -29,7 +30,7 @@ from cartdeck_torch.engine.whisper_marks import MarkRules
 from cartdeck_torch.folder import ModelFolder
 from cartdeck_torch.job import Job
 from cartdeck_torch.settings import LoadSettings
-from cartdeck_torch.speech import Segment, Transcription, Window, next_window, split_marks
+from cartdeck_torch.speech import Part, Reading, Segment, Transcription, Window, next_window, split_marks
 
 
 class Transcriber:
@@ -52,6 +53,7 @@ class Transcriber:
             self._start = self._token("<|startoftranscript|>")
             self._languages = self._find_languages(folder)
             self._rules = self._find_rules(folder)
+            self._no_speech = self._find_no_speech()
         names = signature(self.model.model.decoder.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"
 
@@ -82,21 +84,23 @@ class Transcriber:
             values = values.to(self.device, self.torch_dtype)
             with stopping(self._layers, job):
                 heard = self.model.model.encoder(values).last_hidden_state
-                prompt = self._prompt(heard, asked, prompt_end)
-                said = self._beams(values, asked, job) if asked.beams > 1 else None
-            if said is None:
-                said = self._greedy(heard, prompt, asked, job, on_mark=lambda found: teller.tell(self._parts(found)))
-        parts = self._parts(said)
-        if not window.is_whole and parts and parts[-1][1] is None and len(parts) > 1:
+                reading = Reading(self._prompt(heard, asked, prompt_end))
+                if asked.beams > 1:
+                    reading.tokens = self._beams(values, asked, job)
+                    self._weigh(heard, reading)
+            if asked.beams == 1:
+                self._greedy(heard, reading, asked, job, on_mark=lambda: teller.tell(self._parts(reading), reading))
+        parts = self._parts(reading)
+        if not window.is_whole and parts and parts[-1].end_s is None and len(parts) > 1:
             parts.pop()  # it is heard again, with what follows
-        teller.tell(parts, is_all=True)
-        if window.is_whole or not teller.has_told or parts[-1][1] is None:
+        teller.tell(parts, reading, is_all=True)
+        if window.is_whole or not teller.has_told or parts[-1].end_s is None:
             return window.end_s
-        understood_s = window.start_s + min(parts[-1][1], window.end_s - window.start_s)
+        understood_s = window.start_s + min(parts[-1].end_s, window.end_s - window.start_s)
         return understood_s if understood_s > window.start_s + 1.0 else window.end_s
 
-    def _parts(self, said: list[int]) -> list[tuple[float, float | None, list[int]]]:
-        return split_marks(said, self._rules.first_mark)[0]
+    def _parts(self, reading: Reading) -> list[Part]:
+        return split_marks(reading.tokens, self._rules.first_mark)
 
     def _prompt(self, heard: torch.Tensor, asked: Transcription, prompt_end: list[int]) -> list[int]:
         if not self._languages:
@@ -113,36 +117,56 @@ class Transcriber:
         return codes[int(logits[[self._languages[code] for code in codes]].argmax())]
 
     def _greedy(
-        self,
-        heard: torch.Tensor,
-        prompt: list[int],
-        asked: Transcription,
-        job: Job,
-        *,
-        on_mark: Callable[[list[int]], None],
-    ) -> list[int]:
-        """The likeliest token each time, by the rules of the time marks; `on_mark` is given all of them when a mark
-        follows a word."""
-        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        said: list[int] = []
-        new = prompt
-        while len(prompt) + len(said) < self.most_tokens:
+        self, heard: torch.Tensor, reading: Reading, asked: Transcription, job: Job, *, on_mark: Callable[[], None]
+    ) -> None:
+        """The likeliest token each time, by the rules of the time marks; `on_mark` is called when a mark follows a
+        word."""
+        named: dict[str, Any] = {self._cache_name: EncoderDecoderCache(DynamicCache(), DynamicCache())}
+        said, new = reading.tokens, reading.prompt
+        while len(reading.prompt) + len(said) < self.most_tokens:
             job.stop.check()
             ids = torch.tensor([new], device=self.device)
-            named: dict[str, Any] = {self._cache_name: cache}
             out = self.model.model.decoder(input_ids=ids, encoder_hidden_states=heard, use_cache=True, **named)
-            logits = self.model.proj_out(out.last_hidden_state[0, -1]).float()
-            self._rules.apply(logits, said)
+            hidden = out.last_hidden_state[0]
+            if not said:
+                reading.no_speech_prob = self._no_speech_prob(hidden)
+            logits = self._logits(hidden[-1], said)
             token = int(logits.argmax())
             if token == self._rules.end:
                 break
             closes = token >= self._rules.first_mark and bool(said) and said[-1] < self._rules.first_mark
             said.append(token)
+            reading.logprobs.append(float(logits[token] - logits.logsumexp(0)))
             asked.completion_tokens += 1
             if closes:
-                on_mark(said)
+                on_mark()
             new = [token]
-        return said
+
+    def _logits(self, hidden: torch.Tensor, said: list[int]) -> torch.Tensor:
+        """[tokens] float32, of what may follow `said`; only the rows that matter are computed. `hidden` is [width]."""
+        low = self._rules.lowest(said)
+        found = functional.linear(hidden, self.model.proj_out.weight[low:]).float()
+        logits = functional.pad(found, (low, 0), value=float("-inf")) if low else found
+        self._rules.apply(logits, said)
+        return logits
+
+    def _no_speech_prob(self, hidden: torch.Tensor) -> float | None:
+        """From the decoder's numbers [prompt, width]: what it expects behind the mark that begins a transcript."""
+        if self._no_speech is None:
+            return None
+        return float(self.model.proj_out(hidden[0]).float().softmax(0)[self._no_speech])
+
+    def _weigh(self, heard: torch.Tensor, reading: Reading) -> None:
+        """Finds how likely the tokens of a reading are that something else chose, all at once."""
+        said, first = reading.tokens, len(reading.prompt) - 1
+        ids = torch.tensor([[*reading.prompt, *said[:-1]]], device=self.device)
+        hidden = self.model.model.decoder(input_ids=ids, encoder_hidden_states=heard, use_cache=False).last_hidden_state
+        reading.no_speech_prob = self._no_speech_prob(hidden[0])
+        for place, token in enumerate(said):
+            logits = self._logits(hidden[0, first + place], said[:place])
+            if not torch.isfinite(logits[token]):  # the library's rules are a little wider
+                logits = self.model.proj_out(hidden[0, first + place]).float()
+            reading.logprobs.append(float(logits[token] - logits.logsumexp(0)))
 
     def _beams(self, values: torch.Tensor, asked: Transcription, job: Job) -> list[int]:
         """The library's search over several readings."""
@@ -199,6 +223,11 @@ class Transcriber:
         first = unmarked + 1
         return MarkRules(self._token("<|endoftext|>"), first, tensors[0], tensors[1].long(), first + latest)
 
+    def _find_no_speech(self) -> int | None:
+        """The token for a window in which nobody speaks; models before 2023 have it by another name."""
+        tokens = [self.tokenizer.token_to_id(name) for name in ("<|nospeech|>", "<|nocaptions|>")]
+        return next((self._checked(token) for token in tokens if token is not None), None)
+
     def _token(self, name: str) -> int:
         token = self.tokenizer.token_to_id(name)
         if token is None:
@@ -222,23 +251,33 @@ class _Teller:
         self.has_told = False
         """Whether there was any text."""
 
-    def tell(self, parts: list[tuple[float, float | None, list[int]]], *, is_all: bool = False) -> None:
+    def tell(self, parts: list[Part], reading: Reading, *, is_all: bool = False) -> None:
         """Says those of all `parts` so far that it has not said, and which are closed, or all of them."""
         length_s = self._window.end_s - self._window.start_s
-        for start_s, end_s, inside in parts[self._told :]:
-            if end_s is None and not is_all:
+        for part in parts[self._told :]:
+            if part.end_s is None and not is_all:
                 return
             self._told += 1
-            first, last = min(start_s, length_s), min(length_s if end_s is None else end_s, length_s)
-            text = self._tokenizer.decode(inside, skip_special_tokens=True)
+            first, last = min(part.start_s, length_s), min(length_s if part.end_s is None else part.end_s, length_s)
+            text = self._tokenizer.decode(part.words, skip_special_tokens=True)
             if text.strip():
-                self._say(self._window.start_s + first, self._window.start_s + max(first, last), text)
+                self._say(first, max(first, last), text, part, reading)
 
-    def _say(self, start_s: float, end_s: float, text: str) -> None:
+    def _say(self, first_s: float, last_s: float, text: str, part: Part, reading: Reading) -> None:
         text = text if self._job.has_said else text.lstrip()
+        begin_s = self._window.start_s
         self.has_told = True
-        self._asked.done_s = min(end_s, self._asked.duration_s)
-        self._job.put(Segment(start_s, end_s, text))
+        self._asked.done_s = min(begin_s + last_s, self._asked.duration_s)
+        segment = Segment(
+            begin_s + first_s,
+            begin_s + last_s,
+            text,
+            window_start_s=begin_s,
+            tokens=reading.tokens_of(part),
+            avg_logprob=reading.average(part),
+            no_speech_prob=reading.no_speech_prob,
+        )
+        self._job.put(segment)
         self._job.say(text)
 
 

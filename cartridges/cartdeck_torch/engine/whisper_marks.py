@@ -24,6 +24,16 @@ class MarkRules:
     never_first: torch.Tensor
     latest_first_mark: int
 
+    def lowest(self, said: Sequence[int]) -> int:
+        """The lowest token that may follow `said`: those below it need no numbers."""
+        if not said:
+            return self.first_mark
+        return self.end if self._is_half_pair(said) else 0
+
+    def _is_half_pair(self, said: Sequence[int]) -> bool:
+        """Whether the last token is a mark that closes a part."""
+        return said[-1] >= self.first_mark and len(said) > 1 and said[-2] < self.first_mark
+
     def apply(self, logits: torch.Tensor, said: Sequence[int]) -> None:
         """Rules out, in place, what cannot follow the tokens `said` since the prompt. `logits` is [tokens], float32.
 
@@ -37,15 +47,13 @@ class MarkRules:
             logits[:first] = _NEVER
             logits[self.latest_first_mark + 1 :] = _NEVER
             return
-        last_is_mark = said[-1] >= first
-        if last_is_mark:
-            if len(said) < 2 or said[-2] >= first:
-                logits[first:] = _NEVER
-            else:
-                logits[: self.end] = _NEVER
+        is_half_pair = self._is_half_pair(said)
+        if is_half_pair:
+            logits[: self.end] = _NEVER
+        elif said[-1] >= first:
+            logits[first:] = _NEVER
         latest = next((token for token in reversed(said) if token >= first), None)
         if latest is not None:
-            is_half_pair = last_is_mark and len(said) > 1 and said[-2] < first
             logits[first : latest + (0 if is_half_pair else 1)] = _NEVER
         if torch.logsumexp(logits[first:], dim=0) > logits[:first].max():  # as of likelihoods: both lack one term
             logits[:first] = _NEVER

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.job import Job
 from cartdeck_torch.settings import LoadSettings
-from cartdeck_torch.speech import Transcription, Window, next_window, split_marks
+from cartdeck_torch.speech import Part, Segment, Transcription, Window, next_window, split_marks
 
 # The first of them fetches a model and converts it, once for a machine.
 pytestmark = [
@@ -94,6 +95,11 @@ def test_a_sentence_is_written_down_with_its_times(with_engine: WithEngine, whis
         assert segment["text"] == FOX
         assert 0 <= segment["start_s"] < 0.5
         assert 2.2 < segment["end_s"] <= 2.9
+        assert segment["tokens"]
+        assert -1 < segment["avg_logprob"] < 0
+        assert 0 <= segment["no_speech_prob"] < 0.5
+        assert (segment["temperature"], segment["window_start_s"]) == (0, pytest.approx(0, abs=0.5))
+        assert 0.7 < segment["compression_ratio"] < 1
         assert heard.provenance["finish_reason"] == "stop"
         assert heard.provenance["settings"]["language"] == "en"
         assert heard.provenance["settings"]["audio_s"] == pytest.approx(2.889, abs=0.01)
@@ -257,6 +263,62 @@ def test_a_segment_is_said_as_it_closes_not_with_its_window(transcriber: Any) ->
     assert counts[0] <= asked.completion_tokens // 2
 
 
+def segments_of(transcriber: Any, asked: Transcription) -> list[Segment]:
+    async def run() -> list[Segment]:
+        job = Job()
+        transcriber.transcribe(asked, job)
+        return job.take()
+
+    return asyncio.run(run())
+
+
+def test_a_segment_has_what_the_model_told_of_it(transcriber: Any) -> None:
+    import torch
+
+    rules, start = transcriber._rules, transcriber._start
+    samples = np.concatenate([silence(1), fox(), silence(10), fox()])
+    first, second = segments_of(transcriber, Transcription(samples.tobytes(), RATE))
+    assert first.window_start_s == pytest.approx(0.8, abs=0.4)
+    assert second.window_start_s == pytest.approx(13.7, abs=0.4)
+    for segment in (first, second):
+        assert segment.tokens[0] >= rules.first_mark
+        assert segment.tokens[-1] >= rules.first_mark
+        said = transcriber.tokenizer.decode([one for one in segment.tokens if one < rules.end])
+        assert said.strip() == segment.text.strip() == FOX
+        # the same from one pass over the whole window, row by row
+        begin, end = (int(segment.window_start_s * RATE), int((segment.end_s + 0.2) * RATE))
+        values = transcriber.features(samples[begin:end], sampling_rate=RATE, return_tensors="pt")["input_features"]
+        ids = torch.tensor([[start, *segment.tokens]])
+        with torch.inference_mode():
+            logits = transcriber.model(input_features=values, decoder_input_ids=ids).logits[0].float()
+        logits = torch.from_numpy(logits.numpy().copy())  # one that may be changed
+        silent = float(logits[0].softmax(0)[transcriber.tokenizer.token_to_id("<|nocaptions|>")])
+        assert segment.no_speech_prob == pytest.approx(silent, rel=0.2, abs=1e-3)
+        odds: list[float] = []
+        for place, token in enumerate(segment.tokens):
+            rules.apply(logits[place], segment.tokens[:place])
+            odds.append(float(logits[place].log_softmax(0)[token]))
+        assert segment.avg_logprob == pytest.approx(sum(odds) / len(odds), abs=0.02)
+        assert -1 < sum(odds) / len(odds) < 0
+
+
+def test_likelihoods_are_the_same_however_a_reading_was_found(transcriber: Any) -> None:
+    (plain,) = segments_of(transcriber, Transcription(fox().tobytes(), RATE))
+    (searched,) = segments_of(transcriber, Transcription(fox().tobytes(), RATE, beams=2))
+    assert searched.tokens == plain.tokens
+    assert searched.avg_logprob == pytest.approx(plain.avg_logprob, abs=1e-3)
+    assert searched.no_speech_prob == pytest.approx(plain.no_speech_prob, abs=1e-4)
+
+
+def test_the_record_of_a_segment_leaves_out_what_nobody_knows() -> None:
+    known = Segment(1.234, 2.0, " la la la la la la la la", tokens=[7], avg_logprob=-0.12345678, no_speech_prob=1e-9)
+    record = known.record()
+    assert record["text"] == "la la la la la la la la"
+    assert record["compression_ratio"] == round(23 / len(zlib.compress(b"la la la la la la la la")), 4)
+    assert (record["avg_logprob"], record["no_speech_prob"]) == (-0.123457, 1e-9)
+    assert set(record) - set(Segment(0.0, 1.0, "a").record()) == {"avg_logprob", "no_speech_prob"}
+
+
 @pytest.mark.parametrize("beams", [1, 2])
 def test_a_cancel_acts_within_a_layer_of_what_listens(transcriber: Any, beams: int) -> None:
     layers = transcriber.model.model.encoder.layers
@@ -348,12 +410,13 @@ def test_windows_begin_with_speech_and_end_in_pauses() -> None:
 
 
 def test_marks_make_segments_and_an_open_one_is_known() -> None:
-    parts, is_closed = split_marks([100, 1, 2, 150, 150, 3, 200], 100)
-    assert parts == [(0.0, 1.0, [1, 2]), (1.0, 2.0, [3])]
-    assert is_closed
-    parts, is_closed = split_marks([110, 1, 150, 160, 2], 100)
-    assert parts == [(0.2, 1.0, [1]), (1.2, None, [2])]
-    assert not is_closed
+    assert split_marks([100, 1, 2, 150, 150, 3, 200], 100) == [
+        Part(0.0, 1.0, [1, 2], 0, 4),
+        Part(1.0, 2.0, [3], 4, 7),
+    ]
+    assert split_marks([110, 1, 150, 155, 160, 2], 100) == [Part(0.2, 1.0, [1], 0, 3), Part(1.2, None, [2], 4, 6)]
+    assert split_marks([100, 1, 150, 2, 160], 100) == [Part(0.0, 1.0, [1], 0, 3), Part(1.0, 1.2, [2], 3, 5)]
+    assert split_marks([], 100) == []
 
 
 def test_the_rules_of_marks_leave_pairs_that_never_fall() -> None:
@@ -368,7 +431,9 @@ def test_the_rules_of_marks_leave_pairs_that_never_fall() -> None:
         logits = torch.zeros(20)
         logits[favourite] = 10.0
         rules.apply(logits, said)
-        return set(torch.isfinite(logits).nonzero().flatten().tolist())
+        found = set(torch.isfinite(logits).nonzero().flatten().tolist())
+        assert min(found) >= rules.lowest(said)
+        return found
 
     assert allowed([], 11) == {10, 11, 12}
     assert allowed([11]) == set(range(9))
