@@ -84,7 +84,9 @@ class Terminal:
         self.seen = ""
 
     def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
+        data = text.encode(errors="surrogateescape")
+        while data:
+            data = data[os.write(self._master, data) :]
 
     def wait_for(self, text: str, *, times: int = 1, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
@@ -134,6 +136,19 @@ def test_two_ctrl_c_at_the_prompt_end_the_dialogue() -> None:
         terminal.type("\x03")
         terminal.wait_for("> ^C\r\nerror: ")
         assert terminal.end() == 130
+
+
+def test_a_line_that_did_not_come_whole_is_told_and_not_said_to_the_model() -> None:
+    with Terminal("chat", *GREEDY) as terminal:
+        terminal.wait_for("> ")
+        terminal.type("a" * 5000 + "\n")
+        terminal.wait_for("4,095 bytes of a line")
+        terminal.type("\udcff is no text\n")  # the byte FF alone
+        terminal.wait_for("INVALID_TEXT")
+        terminal.type("/reset\n")
+        terminal.wait_for("forgotten")
+        terminal.type("\x04")
+        assert terminal.end() == 0
 
 
 @pytest.mark.parametrize("spec", ["nope.gguf", "/no/such/model.gguf", "./no/such.gguf"])

@@ -29,6 +29,8 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 PROMPT: Final = "> "
 GREETING: Final = "Ctrl-C stops an answer, Ctrl-D ends. /help lists what else there is.\n"
 TWICE: Final = "Ctrl-D ends the dialogue, and so does another Ctrl-C.\n"
+LONGEST_TYPED_BYTES: Final = 4095
+"""A terminal that edits lines itself hands on so much of one, and drops the rest without a word."""
 
 
 class Conversation:
@@ -50,7 +52,7 @@ class Conversation:
         self._cap = cap
         self._is_led = sys.stdin.isatty() and not options.is_quiet
         self._answering: anyio.CancelScope | None = None
-        self._warned = False
+        self._warned = True  # before anything is asked, the first Ctrl-C ends
         self._ended_by: int | None = None
 
     def run(self) -> None:
@@ -101,29 +103,34 @@ class Conversation:
         self._lead(GREETING)
         line = self._first
         while not self._dialogue.is_over:
-            if line is None:
-                self._lead(PROMPT)
-                line = await anyio.to_thread.run_sync(_read_line, abandon_on_cancel=True)
+            self._warned = False
+            try:
+                if line is None:
+                    line = await self._ask()
                 if line is None:
                     self._lead("\n")
                     return
-            self._warned = False
-            if line.strip():
-                await self._take_line(engine, line)
+                if line.strip():
+                    await self._take_line(engine, line)
+            except CartdeckError as error:
+                if not self._is_led:
+                    raise
+                self._lead(STANDARD_LINE.leave() + error_text(error))
             line = None
 
+    async def _ask(self) -> str | None:
+        self._lead(PROMPT)
+        line = await anyio.to_thread.run_sync(_read_line, abandon_on_cancel=True)
+        self._warned = False
+        return line
+
     async def _take_line(self, engine: Engine, line: str) -> None:
-        try:
-            said = self._dialogue.obey(line)
-            if said is None:
-                self._dialogue.say(spoken(line))
-                await self._answer(engine)
-            elif said:
-                self._lead(said + "\n", is_urgent=not self._is_led)
-        except CartdeckError as error:
-            if not self._is_led:
-                raise
-            self._lead(STANDARD_LINE.leave() + error_text(error))
+        said = self._dialogue.obey(line)
+        if said is None:
+            self._dialogue.say(spoken(line))
+            await self._answer(engine)
+        elif said:
+            self._lead(said + "\n", is_urgent=not self._is_led)
 
     async def _answer(self, engine: Engine) -> None:
         """One turn. What came of an answer that was stopped stays in the dialogue."""
@@ -179,9 +186,20 @@ class Heard:
 
 
 def _read_line() -> str | None:
-    """The next line of standard input without its end; None when there is none."""
+    """The next line of standard input without its end; None when there is none.
+
+    Raises `INVALID_TEXT` for bytes that are no text, and `BAD_ARGUMENT` for a line that the terminal may have cut.
+    """
+    data = sys.stdin.buffer.readline()
+    if len(data) > LONGEST_TYPED_BYTES and sys.stdin.isatty():
+        raise failure(
+            Code.BAD_ARGUMENT,
+            f"A terminal hands on {LONGEST_TYPED_BYTES:,} bytes of a line, and the end of this one is lost; nothing "
+            "was said to the model",
+            details={"remedy": "Put a long text into a file: cartdeck chat - < FILE."},
+        )
     try:
-        line = sys.stdin.readline()
+        line = data.decode(sys.stdin.encoding)
     except UnicodeDecodeError as error:
-        raise failure(Code.INVALID_TEXT, f"Standard input is no UTF-8 text: {error}.") from None
-    return line.removesuffix("\n") if line else None
+        raise failure(Code.INVALID_TEXT, f"The line is no {sys.stdin.encoding} text: {error}.") from None
+    return line.removesuffix("\n").removesuffix("\r") if line else None
