@@ -34,8 +34,8 @@ def commit_of(hub) -> str:
 
 
 def test_a_revision_is_resolved_to_its_commit(filled, api) -> None:
-    assert api.model_info("owner/name", timeout=10).sha == commit_of(filled)
-    assert api.model_info("owner/name", revision="main", timeout=10).sha == commit_of(filled)
+    assert api.model_info("owner/name", timeout=30).sha == commit_of(filled)
+    assert api.model_info("owner/name", revision="main", timeout=30).sha == commit_of(filled)
 
 
 def test_the_tree_is_listed_over_several_pages(filled, api) -> None:
@@ -123,7 +123,7 @@ def test_refusals_are_the_client_s_own_errors(filled, how: dict[str, Any], token
 
 def test_an_unknown_revision_or_file_is_told(filled, api) -> None:
     with pytest.raises(RevisionNotFoundError):
-        api.model_info("owner/name", revision="none", timeout=10)
+        api.model_info("owner/name", revision="none", timeout=30)
     with pytest.raises(RemoteEntryNotFoundError):
         get_hf_file_metadata(hf_hub_url("owner/name", "none", endpoint=filled.url), token=False, endpoint=filled.url)
 

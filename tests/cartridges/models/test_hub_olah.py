@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -58,9 +59,7 @@ def serve(program: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     started: list[subprocess.Popen[bytes]] = []
 
     def serve(lines: str) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         folder = tmp_path / "olah"
         folder.mkdir()
         config = folder / "olah.toml"
@@ -75,17 +74,26 @@ def serve(program: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     for process in started:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(30)
+
+
+def free_port() -> int:
+    """A port that nobody has, outside of those that the system hands out: no other test is given it meanwhile."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    pytest.fail("there is no free port")
 
 
 def wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:
     end_s = time.monotonic() + LIMIT_S
     while time.monotonic() < end_s and process.poll() is None:
         try:
-            urllib.request.urlopen(url, timeout=5).close()
+            urllib.request.urlopen(url, timeout=20).close()
             return
         except urllib.error.HTTPError as error:
             error.close()
@@ -111,7 +119,7 @@ def serve_repository(serve: Callable[[str], str], mirrors: Path, files: Mapping[
         (folder / path).write_bytes(data)
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
     for command in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "all"]):
-        subprocess.run(["git", *command], cwd=folder, check=True, timeout=30)
+        subprocess.run(["git", *command], cwd=folder, check=True, timeout=60)
     return serve(f"mirrors-path = ['{mirrors}']\n[accessibility]\noffline = true")
 
 

@@ -198,7 +198,7 @@ def test_the_last_caller_out_stops_the_transfer_and_what_came_is_kept(hub, file,
 
     with pytest.raises(CartdeckError):
         library.obtain(parse_spec(SPEC), Task(on_advance, stop.is_set))
-    assert hub.wait_idle(10)
+    assert hub.wait_idle(30)
     library.close(5.0)
     file.rate_bytes_s = 0
 
@@ -217,7 +217,7 @@ def test_the_end_of_the_library_ends_its_connections(hub, file, desk) -> None:
 
     assert isinstance(error, CartdeckError)
     assert error.code is Code.CANCELLED
-    assert hub.wait_idle(10)
+    assert hub.wait_idle(30)
 
 
 @pytest.fixture

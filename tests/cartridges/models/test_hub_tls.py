@@ -73,7 +73,7 @@ def test_a_cancel_is_heard_while_the_server_is_silent_over_tls(desk, hub, file) 
     threading.Thread(target=lambda: hub.started.wait(30) and desk.is_cancelled.set()).start()
 
     assert desk.refused(SPEC).code is Code.CANCELLED
-    assert hub.wait_idle(10)
+    assert hub.wait_idle(30)
 
 
 def test_a_certificate_that_nobody_vouches_for_is_told_and_named(desk, hub, file, monkeypatch) -> None:

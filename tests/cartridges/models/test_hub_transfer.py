@@ -186,7 +186,7 @@ def test_a_cancel_is_heard_while_the_server_is_silent(desk, hub, file, eventuall
     error = desk.refused(SPEC)
 
     assert error.code is Code.CANCELLED
-    assert hub.wait_idle(10)
+    assert hub.wait_idle(30)
 
 
 def test_an_answer_without_a_length_is_taken_to_its_end(desk, hub, file) -> None:

@@ -92,10 +92,10 @@ class Caller:
         assert self.process.stdout is not None
         self.process.stdin.close()
         try:
-            return self.process.wait(10)
+            return self.process.wait(30)
         finally:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(30)
             self.process.stdout.close()
 
 
@@ -156,7 +156,7 @@ def test_a_cached_model_is_answered_at_once(caller, index, make_wheel, content) 
     second = caller.request(SPEC)
 
     assert isinstance(caller.answer(second), wire.Finished)
-    assert time.monotonic() - started_s < 5
+    assert time.monotonic() - started_s < 20
     assert caller.output(second, "") == caller.output(first, "")
     assert list(index.gets.values()) == [1]
 
@@ -173,15 +173,15 @@ def test_callers_share_one_transfer_and_one_of_them_may_leave(caller, index, mak
 
 
 def test_a_cancel_of_the_only_caller_ends_pip(caller, index, make_wheel, content) -> None:
-    index.add(make_wheel({"demo_model/m.gguf": content}), rate_bytes_s=200_000)
+    index.add(make_wheel({"demo_model/m.gguf": content}), rate_bytes_s=30_000)
     exchange = caller.request(SPEC)
     assert index.started.wait(LIMIT_S)
     started_s = time.monotonic()
     caller.connection.cancel(exchange, "no longer wanted")
 
     assert caller.answer(exchange).error.code.name == "CANCELLED"
-    assert time.monotonic() - started_s < 8  # the transfer would take ten seconds more
-    assert index.wait_idle(10)
+    assert time.monotonic() - started_s < 20  # the transfer would take a minute more
+    assert index.wait_idle(30)
 
 
 def test_the_end_of_the_pipe_ends_pip(caller, index, make_wheel, content) -> None:
@@ -190,7 +190,7 @@ def test_the_end_of_the_pipe_ends_pip(caller, index, make_wheel, content) -> Non
     assert index.started.wait(LIMIT_S)
 
     assert caller.close() == 0
-    assert index.wait_idle(10)
+    assert index.wait_idle(30)
 
 
 @pytest.mark.parametrize(
@@ -280,13 +280,13 @@ def test_a_cancel_or_the_end_of_the_pipe_ends_the_connections_to_the_hub(hub_cal
     assert hub.started.wait(LIMIT_S)
     hub_caller.connection.cancel(exchange, "no longer wanted")
     assert hub_caller.answer(exchange).error.code.name == "CANCELLED"
-    assert hub.wait_idle(10)
+    assert hub.wait_idle(30)
 
     hub.started.clear()
     hub_caller.request("owner/name")
     assert hub.started.wait(LIMIT_S)
     assert hub_caller.close() == 0
-    assert hub.wait_idle(10)
+    assert hub.wait_idle(30)
 
 
 def test_a_gated_model_is_told_with_its_page_and_without_the_token(hub_caller, hub) -> None:

@@ -44,10 +44,10 @@ def test_the_wait_is_told_as_progress_and_ends_when_the_lock_is_free(tmp_path: P
         holding.tell(0, 1)
         thread = threading.Thread(target=wait)
         thread.start()
-        assert waiting.wait(10)
+        assert waiting.wait(30)
         assert not got.is_set()
-    assert got.wait(10)
-    thread.join(10)
+    assert got.wait(30)
+    thread.join(30)
 
     assert told[0].phase == "waiting_for_lock"
     assert told[0].fraction is None
@@ -70,8 +70,8 @@ def test_a_holder_that_advances_is_waited_for_beyond_the_limit(tmp_path: Path) -
             work += 1
             holding.tell(work, 1000)
             time.sleep(0.05)
-    assert got.wait(10)
-    thread.join(10)
+    assert got.wait(30)
+    thread.join(30)
 
 
 def test_a_cancel_ends_the_wait(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_pip_dies_with_the_process_that_started_it(tmp_path: Path, eventually: E
         pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
 
-    assert eventually(lambda: is_gone(pid), 10)
+    assert eventually(lambda: is_gone(pid), 30)
 
 
 def test_the_caller_s_index_and_certificates_hold_and_constraints_do_not(tmp_path: Path) -> None:

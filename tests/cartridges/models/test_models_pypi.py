@@ -277,10 +277,10 @@ def test_a_cancel_mid_transfer_ends_pip_and_leaves_nothing(library, index, wheel
     told.cancel.set()
     thread.join(LIMIT_S)
 
-    assert time.monotonic() - cancelled_s < 5
+    assert time.monotonic() - cancelled_s < 20
     assert errors[0].code is Code.CANCELLED
-    assert index.wait_idle(10), "pip still reads from the index"
-    assert eventually(lambda: not [path for path in (tmp_path / "models" / "staging").iterdir() if path.is_dir()], 10)
+    assert index.wait_idle(30), "pip still reads from the index"
+    assert eventually(lambda: not [path for path in (tmp_path / "models" / "staging").iterdir() if path.is_dir()], 30)
     assert leftovers(tmp_path / "models") == []
 
 
@@ -295,7 +295,7 @@ def test_closing_the_library_ends_what_is_under_way(library, index, wheel) -> No
     thread.join(LIMIT_S)
 
     assert errors[0].code is Code.CANCELLED
-    assert index.wait_idle(10)
+    assert index.wait_idle(30)
 
 
 def test_a_cache_that_cannot_be_made_says_which_setting_moves_it(index, wheel, tmp_path) -> None:
