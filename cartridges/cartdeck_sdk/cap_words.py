@@ -36,7 +36,6 @@ def read_words(definition: CapDefinition, words: list[str]) -> Asked:
     """The arguments that the words spell. What is missing is required from standard input where that is no terminal,
     for the main argument. Raises the errors of arguments, and FILE_NOT_FOUND."""
     asked, texts, rest = Asked(), dict[str, list[str]](), list(words)
-    options = {one.cli: one for one in definition.arguments.values() if one.cli != "position"}
     positions = [one for one in definition.arguments.values() if one.cli == "position"]
     while rest:
         word = rest.pop(0)
@@ -44,20 +43,8 @@ def read_words(definition: CapDefinition, words: list[str]) -> Asked:
             asked.is_quiet |= word in _QUIET
             asked.is_verbose |= word in _VERBOSE
             continue
-        name, equals, text = word.partition("=")
-        if name.startswith("--"):
-            if not equals:
-                if not rest:
-                    raise failure(Code.BAD_ARGUMENT, f"{name} needs a value behind it")
-                text = rest.pop(0)
-            if name == "--output":
-                asked.output = _output_name(definition, text)
-            elif name == "--arg":
-                named, _, text = text.partition("=")
-                texts.setdefault(definition.argument(named).name, []).append(text)
-            else:
-                argument = options.get(name) or definition.argument(name.removeprefix("--"))
-                texts.setdefault(argument.name, []).append(text)
+        if word.startswith("--"):
+            _take_option(definition, word, rest, texts, asked)
         elif positions:
             argument = positions[0] if positions[0].is_sequence else positions.pop(0)
             texts.setdefault(argument.name, []).append(word)
@@ -70,6 +57,30 @@ def read_words(definition: CapDefinition, words: list[str]) -> Asked:
     for name, given in texts.items():
         asked.values[name] = _value(definition.arguments[name], given)
     return asked
+
+
+def _take_option(
+    definition: CapDefinition, word: str, rest: list[str], texts: dict[str, list[str]], asked: Asked
+) -> None:
+    """An option and its value, which stands behind a = or is the next of the `rest`."""
+    name, equals, text = word.partition("=")
+    argument = None
+    if name not in ("--output", "--arg"):
+        spelt = (one for one in definition.arguments.values() if one.cli == name)
+        argument = next(spelt, None) or definition.argument(name.removeprefix("--"))
+    if not equals:
+        if not rest:
+            raise failure(Code.BAD_ARGUMENT, f"{name} needs a value behind it")
+        text = rest.pop(0)
+    if name == "--output":
+        asked.output = _output_name(definition, text)
+        return
+    if argument is None:
+        named, equals, text = text.partition("=")
+        argument = definition.argument(named)
+        if not equals:
+            raise failure(Code.BAD_ARGUMENT, f"found --arg {named}, expected --arg {named}=VALUE")
+    texts.setdefault(argument.name, []).append(text)
 
 
 def _value(argument: ArgumentDefinition, texts: list[str]) -> Value:

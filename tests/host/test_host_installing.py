@@ -19,6 +19,8 @@ from cartdeck import Engine, Settings
 from cartdeck.discovery import discover
 from cartdeck.installing.isolated import environments_folder, install_isolated, sweep_unfinished
 from cartdeck.installing.lock_file import read_lock
+from cartdeck.installing.offline import offline_reason, refuse_addresses
+from cartdeck.installing.pip_install import progress_form
 from cartdeck.installing.registration import link_folder, pin, unregister
 from cartdeck.installing.version_order import version_key
 from cartdeck.scaffold.new_cartridge import new_cartridge
@@ -83,12 +85,14 @@ def settings(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick
     return quick()
 
 
-def bring(settings: Settings, requirement: str) -> list[str]:
+def bring(settings: Settings, requirement: str, *, offline: str = "") -> list[str]:
     folder = settings.cartridge_folders[0]
 
     async def work() -> list[str]:
         lines: list[str] = []
-        done = await install_isolated(requirement, beside=["cartdeck"], folder=folder, tell=lines.append)
+        done = await install_isolated(
+            requirement, beside=["cartdeck"], folder=folder, tell=lines.append, offline=offline
+        )
         assert lines
         return [f"{one.name} {one.version}" for one in done]
 
@@ -184,6 +188,44 @@ def test_what_fails_leaves_nothing(settings: Settings, requirement: str, code: C
     assert caught.value.code is code
     assert environments() == []
     assert not list(settings.cartridge_folders[0].glob("*/cartridge.toml"))
+
+
+def test_offline_what_lies_here_is_installed_and_nothing_else(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    assert bring(settings, "shout==1.9.0", offline="models.offline") == ["shout 1.9.0"]
+    for requirement, words in (
+        ("no-such-distribution-here", "pip finds no no-such-distribution-here on this machine"),
+        ("six @ https://example.org/six.whl", "is not on this machine"),
+    ):
+        with pytest.raises(CartdeckError, match=words) as caught:
+            bring(settings, requirement, offline="models.offline")
+        assert caught.value.code is Code.OFFLINE_NOT_CACHED
+        assert "PIP_FIND_LINKS" in caught.value.remedy
+    assert len(environments()) == 1
+
+
+def test_offline_is_what_the_settings_or_the_hubs_variables_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    assert offline_reason(Settings()) == ""
+    assert offline_reason(Settings.model_validate({"models": {"offline": True}})) == "models.offline"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "true")
+    assert offline_reason(Settings()) == "HF_HUB_OFFLINE"
+
+
+@pytest.mark.parametrize(
+    "requirement", ["git+https://a/b.git", "x @ https://a/b.whl", "http://a/b.zip", "git+ssh://a/b"]
+)
+def test_offline_an_address_is_refused_before_pip_starts(requirement: str) -> None:
+    refuse_addresses(["shout", "./shout-1.0-py3-none-any.whl", "file:///a/b.whl", "git+file:///a/b"], "models.offline")
+    with pytest.raises(CartdeckError, match=r"offline mode is set \(models.offline\)"):
+        refuse_addresses([requirement], "models.offline")
+
+
+def test_an_older_pip_is_asked_for_nothing_that_it_does_not_know() -> None:
+    assert [progress_form(version) for version in ("", "23.2.1", "24.0", "24.1", "26.0")] == ["off"] * 3 + ["raw"] * 2
 
 
 def test_what_is_cancelled_leaves_nothing(settings: Settings) -> None:

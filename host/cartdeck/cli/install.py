@@ -34,7 +34,8 @@ def install(
 ) -> None:
     """Install a cartridge. Ctrl-C ends it, and leaves nothing half-installed in an environment of its own.
 
-    A folder that holds cartridge.toml is registered where it lies, whatever language it is written in.
+    A folder that holds cartridge.toml is registered where it lies, whatever language it is written in. In offline mode
+    (models.offline, HF_HUB_OFFLINE) pip takes only what is on this machine.
 
     Example: cartdeck install ./shout --isolated
     """
@@ -42,6 +43,7 @@ def install(
     from cartdeck.cli.listing import print_text
     from cartdeck.cli.running import run_interruptible
     from cartdeck.installing.isolated import install_isolated
+    from cartdeck.installing.offline import offline_reason
     from cartdeck.installing.registration import link_folder
     from cartdeck.settings import load_settings
 
@@ -56,7 +58,8 @@ def install(
         return
 
     async def work() -> str:
-        done = await install_isolated(requirement, beside=beside or [], folder=_folder(settings), tell=tell)
+        folder, offline = _folder(settings), offline_reason(settings)
+        done = await install_isolated(requirement, beside=beside or [], folder=folder, tell=tell, offline=offline)
         return "".join(f"{one.name} {one.version} in {one.file}\n" for one in done)
 
     print_text(run_interruptible(work))
@@ -106,11 +109,12 @@ async def _install_here(
     import anyio.to_thread
 
     from cartdeck.discovery import discover
-    from cartdeck.installing.pip_run import run_pip
+    from cartdeck.installing.offline import offline_reason
+    from cartdeck.installing.pip_install import pip_install
     from cartdeck_protocol.errors import Code, failure
 
     before = {(one.name, one.version) for one in discover(settings).cartridges}
-    await run_pip(("install", "--progress-bar", "raw", "--", requirement, *beside), tell=tell)
+    await pip_install((requirement, *beside), offline=offline_reason(settings), tell=tell)
     importlib.invalidate_caches()
     found = await anyio.to_thread.run_sync(discover, settings)
     new = [one for one in found.cartridges if (one.name, one.version) not in before]
@@ -130,7 +134,7 @@ def _distribution_of(name: str, version: str, settings: "Settings") -> str:
     import importlib.metadata
 
     from cartdeck.discovery import ENTRY_POINT_GROUP, discover
-    from cartdeck.installing.isolated import OWN_DISTRIBUTION
+    from cartdeck.installing.pip_install import OWN_DISTRIBUTION
     from cartdeck_protocol.errors import Code, failure
 
     found = next((one for one in discover(settings).cartridges if one.name == name), None)

@@ -21,15 +21,15 @@ from cartdeck.cartridge_file import DESCRIPTION_FILE, CartridgeFile, Installed, 
 from cartdeck.discovery import ENTRY_POINT_GROUP
 from cartdeck.installing.installed_hash import installed_hash, site_folder
 from cartdeck.installing.lock_file import guarded, read_lock, replace_text, write_lock
-from cartdeck.installing.pip_run import Tell, make_environment, run_pip
+from cartdeck.installing.offline import refuse_addresses
+from cartdeck.installing.pip_install import OWN_DISTRIBUTION, pip_install
+from cartdeck.installing.pip_run import Tell, make_environment
 from cartdeck.sessions.leftover import engine_mark, is_mark_dead
 from cartdeck_protocol.caps import Manifest
-from cartdeck_protocol.errors import CartdeckError, Code, failure
+from cartdeck_protocol.errors import Code, failure
 
-OWN_DISTRIBUTION: Final = "cartdeck"
 _UNFINISHED: Final = "unfinished"
 _REPORT: Final = "report.json"
-_LACKS_CARTDECK: Final = re.compile(rf"No matching distribution found for {OWN_DISTRIBUTION}(?![\w.-])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +57,17 @@ def environments_folder() -> Path:
 
 
 async def install_isolated(
-    requirement: str, *, beside: Sequence[str] = (), folder: Path, tell: Tell
+    requirement: str, *, beside: Sequence[str] = (), folder: Path, tell: Tell, offline: str = ""
 ) -> list[Registered]:
     """Install `requirement` (as pip takes it) into a new environment, and register its cartridges in `folder`.
 
-    `beside` are further requirements for the same environment. Raises START_FAILED where pip fails,
-    CARTRIDGE_UNAVAILABLE where it finds no cartdeck, BAD_ARGUMENT where the distribution offers no cartridge,
-    INSUFFICIENT_STORAGE.
+    `beside` are further requirements for the same environment; `offline` says why nothing may be fetched for it.
+    Raises START_FAILED where pip fails, CARTRIDGE_UNAVAILABLE where it finds no cartdeck, OFFLINE_NOT_CACHED,
+    BAD_ARGUMENT where the distribution offers no cartridge, INSUFFICIENT_STORAGE.
     """
     sweep_unfinished()
+    if offline:
+        refuse_addresses((requirement, *beside), offline)
     slug = re.sub(r"[^a-z0-9]+", "-", Path(requirement).name.lower()).strip("-")[:40] or "cartridge"
     environment = environments_folder() / f"{slug}-{secrets.token_hex(4)}"
     try:
@@ -73,9 +75,14 @@ async def install_isolated(
         (environment / _UNFINISHED).write_text(engine_mark(), "utf-8")
         tell(f"making an environment in {environment}")
         await make_environment(str(environment))
-        python, report = environment / "bin" / "python", environment / _REPORT
-        where = ("--python", str(python), "install", "--progress-bar", "raw", "--report", str(report))
-        await _run_pip((*where, "--", requirement, *beside), tell)
+        report = environment / _REPORT
+        await pip_install(
+            (requirement, *beside),
+            before=("--python", str(environment / "bin" / "python")),
+            options=("--report", str(report)),
+            offline=offline,
+            tell=tell,
+        )
         offered = _offered(environment, json.loads(report.read_bytes()), requirement)
         registered = _register(environment, offered, folder)
     except OSError as error:
@@ -86,19 +93,6 @@ async def install_isolated(
         shutil.rmtree(environment, ignore_errors=True)
         raise
     return registered
-
-
-async def _run_pip(arguments: Sequence[str], tell: Tell) -> None:
-    """`run_pip`; CARTRIDGE_UNAVAILABLE where it is cartdeck itself that no index has."""
-    try:
-        await run_pip(arguments, tell=tell)
-    except CartdeckError as error:
-        lines = error.details.get("log", ())
-        if not any(_LACKS_CARTDECK.search(line) for line in lines):
-            raise
-        message = "pip finds no cartdeck in its package index for the new environment"
-        remedy = "Add --with and where cartdeck is: the folder of its source, or a wheel."
-        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"log": lines, "remedy": remedy}) from None
 
 
 def sweep_unfinished() -> int:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from cartdeck.sessions.network_cut import network_cut
 from cartdeck.sessions.process import tied_to_host
 from cartdeck_protocol.errors import Code, failure
 
@@ -25,22 +26,25 @@ _LAST_LINES: Final = 12
 _STEPS: Final = 10
 
 
-async def run_pip(arguments: Sequence[str], *, tell: Tell) -> None:
-    """Run `python -m pip ARGUMENTS`. Cancelled, it ends pip and all that pip started, at once.
+async def run_pip(arguments: Sequence[str], *, tell: Tell, has_network: bool = True) -> None:
+    """Run `python -m pip ARGUMENTS`. Cancelled, it ends pip and all that pip started, at once. Without `has_network` it
+    reaches none where this system allows that.
 
     Raises START_FAILED with pip's last lines where it fails, CARTRIDGE_UNAVAILABLE where there is no pip.
     """
-    await _run((sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments), tell, "pip")
+    cut = () if has_network else (await asyncio.to_thread(network_cut)).prefix
+    words = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments)
+    await _run((*cut, *tied_to_host(words)), tell, "pip")
 
 
 async def make_environment(folder: str) -> None:
     """A virtual environment without pip. Raises START_FAILED."""
-    await _run((sys.executable, "-m", "venv", "--without-pip", folder), _silent, "venv")
+    await _run(tied_to_host((sys.executable, "-m", "venv", "--without-pip", folder)), _silent, "venv")
 
 
 async def _run(command: Sequence[str], tell: Tell, what: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *tied_to_host(command),
+        *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

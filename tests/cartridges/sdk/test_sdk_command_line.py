@@ -80,6 +80,8 @@ def test_without_a_host_a_peer_call_is_refused_and_says_what_is_missing(
         (["emit", "--count", "many"], 2, "expected an integer"),
         (["emit", "--cuont", "3"], 2, "did you mean 'count'"),
         (["emit", "--count"], 2, "--count needs a value"),
+        (["emit", "--bogus"], 2, "has no argument 'bogus'"),
+        (["emit", "--arg", "count"], 2, "expected --arg count=VALUE"),
         (["echo", "a", "b"], 2, "one value too many"),
         (["echo", "@/no/such/file"], 2, "cannot be read"),
         (["echo", "--output", "other", "a"], 2, "no output 'other'"),
