@@ -186,6 +186,28 @@ def test_rm_without_a_terminal_wants_yes_and_says_what_is_not_there(desk: Desk) 
     assert "--yes" in desk.run("rm", "hf:owner/name", status=2).stderr
 
 
+def test_a_name_of_the_catalog_is_pulled_verified_and_removed_but_for_what_another_name_needs(desk: Desk) -> None:
+    desk.hub.add({"m.Q4_K_M.gguf": gguf(2 * MIB), "m.Q8_0.gguf": gguf(MIB), "mmproj-F16.gguf": gguf(3 * MIB)})
+    catalog = desk.root / "models.toml"
+    catalog.write_text(
+        '[models.seeing]\nsource = "hf:owner/name:m.Q4_K_M.gguf"\nprojector = "hf:owner/name:mmproj-F16.gguf"\n'
+        'capabilities = ["chat", "vision"]\n[models.blind]\nsource = "hf:owner/name:m.Q4_K_M.gguf"\n'
+    )
+    named = ("--catalog", str(catalog))
+    paths = [Path(line) for line in desk.run("pull", "seeing", *named).stdout.splitlines()]
+    assert [one.name for one in paths] == ["m.Q4_K_M.gguf", "mmproj-F16.gguf"]
+    assert catalog.read_text().count("sha256") == 2, "what came is written down"
+    assert desk.run("verify", "seeing", *named).stdout.count("intact\t") == 2
+    assert desk.read("pull", "blind", *named)["sources"][0]["path"] == str(paths[0])
+
+    told = desk.read("rm", "seeing", "--yes", *named)
+    assert [Path(one).name for one in told["removed"]] == ["mmproj-F16.gguf"]
+    assert [one["needed_by"] for one in told["stays"]] == [["blind"]]
+    assert (paths[0].exists(), paths[1].exists()) == (True, False)
+    refused = desk.run("pull", "seeing", "--revision", "main", *named, status=2).stderr
+    assert "--revision is for a spec" in " ".join(refused.split())
+
+
 def test_config_show_tells_what_is_in_force_and_never_the_token(desk: Desk) -> None:
     shown = desk.run("config", "show", HF_TOKEN="hf_s3cret", HF_HUB_OFFLINE="1").stdout
     assert f"#   hub              {desk.hub.url}, offline: nothing is asked of it" in shown

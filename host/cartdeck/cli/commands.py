@@ -33,6 +33,7 @@ from cartdeck.cli import (
     new,
     plan,
     pull,
+    remove,
     serve,
     serve_peers,
     top,
@@ -71,7 +72,7 @@ app.command("update", short_help="Move a model to its repository's newer weights
 app.command("rollback", short_help="Undo a model's last update.")(add.rollback)
 app.command("models", short_help="List the models that are kept here.")(models.models)
 app.command("verify")(models.verify)
-app.command("rm", short_help="Remove a model that is kept here.")(models.remove)
+app.command("rm", short_help="Remove a model that is kept here.")(remove.remove)
 app.command("caps")(caps.caps)
 app.command("serve-peers", hidden=True)(serve_peers.serve_peers)
 app.command("install", short_help="Install a cartridge.")(install.install)

