@@ -59,6 +59,8 @@ def test_check_says_all_that_is_wrong_and_ends_so(path: Path) -> None:
     done = catalog(path, "check")
     assert done.returncode == 2
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["models.a.source", "models.b.source"]
+    assert catalog(path, "check", str(path)).stdout == done.stdout, "its place may be named so, too"
+    assert "two catalogs" in catalog(path, "check", "other.toml").stderr
     assert "write hf:o/n:m.gguf" in done.stdout
     assert len(json.loads(catalog(path, "check", "--json").stdout)["problems"]) == 2
 

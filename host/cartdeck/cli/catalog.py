@@ -36,18 +36,27 @@ def catalog(context: typer.Context) -> None:
 
 
 @app.command("check", short_help="Say everything that is wrong in a catalog.")
-def check(file: File = None, as_json: AsJson = False) -> None:
+def check(
+    place: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The catalog, as with --catalog.", show_default=False)
+    ] = None,
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
     """Say everything that is wrong in a catalog: names, fallbacks, sizes, windows, arguments.
 
     Exit code 2 where something is.
 
-    Example: cartdeck catalog check --catalog models.toml
+    Example: cartdeck catalog check models.toml
     """
     from cartdeck.catalog.catalog_file import catalog_path, load_catalog
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.render import json_line
 
-    path = file or catalog_path()
+    if place is not None and file is not None and place != file:
+        message = f"There are two catalogs, {place} and {file}; name one of them."
+        raise failure(Code.BAD_ARGUMENT, message, argument="FILE")
+    path = place or file or catalog_path()
     problems: list[dict[str, str]] = []
     count = 0
     try:
