@@ -88,3 +88,15 @@ def test_a_recording_is_written_down_and_what_is_none_leaves_no_old_words(opened
     page.click("#panel-transcribe button[type=submit]")
     expect(page.locator("#panel-transcribe .problem")).to_contain_text("BAD_AUDIO", timeout=LIMIT_MS)
     expect(page.locator(".transcript li")).to_have_count(0)
+
+
+def test_openais_client_gets_each_field_of_its_type_for_a_recording(server: Any) -> None:
+    recording = ("a.flac", (DATA / "audio" / "quick_brown_fox.flac").read_bytes())
+    heard = server.client().audio.transcriptions.create(model="ears", file=recording, response_format="verbose_json")
+    type(heard).model_validate(heard.model_dump(), strict=True)
+    first = heard.segments[0]
+    assert (first.id, first.seek, first.temperature, heard.language) == (0, 0, 0.0, "en")
+    assert -1 < first.avg_logprob < 0
+    assert 0 <= first.no_speech_prob < 0.5
+    assert first.compression_ratio < 2.4
+    assert len(first.tokens) > 5
