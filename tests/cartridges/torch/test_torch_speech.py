@@ -377,6 +377,59 @@ def test_the_voice_detector_leaves_the_number_of_threads_as_it_is(monkeypatch: p
         torch.set_num_threads(before)
 
 
+def test_the_voice_detector_says_the_same_of_many_frames_at_once() -> None:
+    import torch
+
+    from cartdeck_torch.engine import voice
+
+    detector, _ = voice._detector()
+    samples = torch.from_numpy(np.concatenate([fox(), silence(1), *[fox()] * 6, fox()[: 7 * 512 + 100]]))
+    with torch.no_grad():
+        judged = torch.cat(list(voice.Judge(detector).blocks(samples)))
+        detector.reset_states()
+        frames = frames_of(samples, 512)
+        assert len(frames) > voice._BLOCK  # so that what is remembered goes from one block to the next
+        expected = torch.cat([detector(frame, RATE)[0] for frame in frames])
+    assert judged.shape == expected.shape
+    assert float((judged - expected).abs().max()) < 1e-4
+    assert float(expected.max()) > 0.9
+    assert voice._judge() is not None
+
+
+def frames_of(samples: Any, size: int) -> list[Any]:
+    """Frames of `size` samples, the last filled up with zeros."""
+    import torch
+
+    return list(torch.nn.functional.pad(samples, (0, -len(samples) % size)).split(size))
+
+
+class Stranger:
+    """A voice detector with other layers: it hears speech in each frame that is loud."""
+
+    def reset_states(self) -> None:
+        pass
+
+    def __call__(self, frame: Any, rate_hz: int) -> Any:
+        return (frame.abs().max() > 0.01).float().reshape(1, 1)
+
+
+def test_a_voice_detector_that_is_built_otherwise_is_asked_frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from cartdeck_torch.engine import voice
+
+    _, ask = voice._detector()
+    monkeypatch.setattr(voice, "_detector", lambda: (Stranger(), ask))
+    voice._judge.cache_clear()
+    try:
+        samples = torch.from_numpy(np.concatenate([silence(1), np.full(RATE, 0.5, np.float32), silence(1)]))
+        ((start_s, end_s),) = voice.find_speech(samples, on_progress=lambda _: None)
+        assert voice._judge() is None
+        assert (start_s, end_s) == (pytest.approx(1, abs=0.2), pytest.approx(2, abs=0.2))
+    finally:
+        voice._judge.cache_clear()
+
+
 @pytest.mark.timeout(600)  # twice as much is fetched
 def test_a_language_is_found_or_taken_as_given_and_translated(whisper_base: Path) -> None:
     audio = decode_audio((AUDIO / "pangrama_fr.flac").read_bytes(), rate_hz=RATE)
