@@ -8,7 +8,7 @@ from typing import Any
 
 from cartdeck_gguf.pooling import own_pooling
 from cartdeck_modelkit.gguf.header import Header
-from cartdeck_modelkit.gguf.memory import cache_bytes_per_token, estimate_memory, vocabulary_size
+from cartdeck_modelkit.gguf.memory import cache_bytes_per_token, estimate_with_vocabulary, vocabulary_size
 
 _TOKEN_KEY_START, _TOKEN_KEY_END = "tokenizer.ggml.", "_token_id"
 _RENAMED_TOKENS = {"seperator": "separator"}
@@ -24,7 +24,7 @@ def describe_model(headers: Sequence[Header], *, context_size: int = 0) -> dict[
     context_length = first.integer(f"{first.architecture}.context_length")
     types = count_tensor_types(headers)
     weights_bytes = sum(kind["size_bytes"] for kind in types.values())
-    estimate = estimate_memory(first, context_size or context_length or 0, weights_bytes=weights_bytes)
+    estimate = estimate_with_vocabulary(first, context_size or context_length or 0, weights_bytes=weights_bytes)
     return {
         "format": "gguf",
         "format_version": first.version,
@@ -52,6 +52,7 @@ def describe_model(headers: Sequence[Header], *, context_size: int = 0) -> dict[
             "cache_bytes": estimate.cache_bytes,
             "cache_bytes_per_token": cache_bytes_per_token(first),
             "compute_bytes": estimate.compute_bytes,
+            "vocabulary_bytes": estimate.vocabulary_bytes,
         },
         "files": [{"path": str(header.path), "size_bytes": header.size_bytes} for header in headers],
     }

@@ -80,6 +80,7 @@ class Verdict:
                 "weights_bytes": estimate.weights_bytes,
                 "cache_bytes": estimate.cache_bytes,
                 "compute_bytes": estimate.compute_bytes,
+                "vocabulary_bytes": estimate.vocabulary_bytes,
             },
             "fits": self.fits,
             "fits_disk": self.fits_disk,

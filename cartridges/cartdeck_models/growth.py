@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from cartdeck_modelkit.gguf.header import Header
-from cartdeck_modelkit.gguf.memory import SLICE_TOKENS, MemoryEstimate, estimate_memory
+from cartdeck_modelkit.gguf.memory import SLICE_TOKENS, MemoryEstimate, estimate_with_vocabulary
 
 LARGEST_CONTEXT: Final = 16_777_216
 _VALUE_BYTES: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -33,7 +33,7 @@ def growth_of_header(header: Header) -> Growth:
     own = header.integer(f"{header.architecture}.context_length")
     return Growth(
         None if own is None else min(max(own, 1), LARGEST_CONTEXT),
-        lambda context_size, weights_bytes: estimate_memory(header, context_size, weights_bytes=weights_bytes),
+        lambda context_size, weights_bytes: estimate_with_vocabulary(header, context_size, weights_bytes=weights_bytes),
         header.architecture or None,
     )
 

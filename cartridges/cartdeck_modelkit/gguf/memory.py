@@ -4,7 +4,7 @@ It does not know how much memory there is. The terms follow what llama.cpp alloc
 tokens seen, the buffers of a computation. For models of every kind that a test builds they come within a tenth of it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cartdeck_modelkit.gguf.header import ArrayValue, Header
@@ -43,10 +43,12 @@ class MemoryEstimate:
     """What is kept of the tokens seen: keys and values, states."""
     compute_bytes: int
     """Buffers of a computation, and the numbers that come out of it."""
+    vocabulary_bytes: int = 0
+    """Texts of tokens and what is merged, where they are counted: once for a model, always in the machine's memory."""
 
     @property
     def total_bytes(self) -> int:
-        return self.weights_bytes + self.cache_bytes + self.compute_bytes
+        return self.weights_bytes + self.cache_bytes + self.compute_bytes + self.vocabulary_bytes
 
 
 def estimate_memory(
@@ -66,6 +68,12 @@ def estimate_memory(
         cache_bytes=cells * kept.bytes_per_token + texts * kept.bytes_per_text,
         compute_bytes=_compute_bytes(header, cells, rows=min(SLICE_TOKENS, tokens), texts=texts),
     )
+
+
+def estimate_with_vocabulary(header: Header, context_size: int, *, weights_bytes: int) -> MemoryEstimate:
+    """The same, with the vocabulary: all that a process holds of the model once it is loaded."""
+    estimate = estimate_memory(header, context_size, weights_bytes=weights_bytes)
+    return replace(estimate, vocabulary_bytes=vocabulary_bytes(header))
 
 
 def cache_bytes_per_token(header: Header) -> int:
@@ -106,8 +114,8 @@ def vocabulary_size(header: Header) -> int:
 
 
 def vocabulary_bytes(header: Header) -> int:
-    """What the vocabulary takes in the machine's memory, wherever the weights are. It is no part of an estimate, which
-    is of what the engine gives room to by its own account."""
+    """What the vocabulary takes in the machine's memory, wherever the weights are. `estimate_memory` leaves it out: it
+    tells what the engine gives room to by its own account, and may be of a context alone."""
     merges = header.metadata.get("tokenizer.ggml.merges")
     pairs = merges.count if isinstance(merges, ArrayValue) else 0
     return vocabulary_size(header) * _WORD_BYTES + pairs * _MERGE_BYTES

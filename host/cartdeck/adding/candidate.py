@@ -112,4 +112,5 @@ def _least_bytes(one: Mapping[str, Any]) -> int:
     if not parts or not context_size:
         return int(one["memory_bytes"])
     share = min(1.0, USEFUL_CONTEXT / context_size)
-    return int(parts["weights_bytes"] + parts["compute_bytes"] + parts["cache_bytes"] * share)
+    fixed = parts["weights_bytes"] + parts["compute_bytes"] + parts.get("vocabulary_bytes", 0)
+    return int(fixed + parts["cache_bytes"] * share)

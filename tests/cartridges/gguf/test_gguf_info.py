@@ -13,7 +13,7 @@ from cartdeck_modelkit.gguf.memory import estimate_memory, largest_context
 from cartdeck_modelkit.machine import available_memory_bytes, default_threads, usable_processors
 
 WriteGguf = Callable[..., Path]
-MEMORY_PARTS = ("weights_bytes", "cache_bytes", "compute_bytes")
+MEMORY_PARTS = ("weights_bytes", "cache_bytes", "compute_bytes", "vocabulary_bytes")
 
 
 @pytest.mark.model
@@ -35,6 +35,7 @@ def test_the_record_of_a_real_model_is_exact_and_quick(real_model: Path) -> None
     assert record["files"] == [{"path": str(real_model), "size_bytes": 98_362_432}]
     assert record["memory"]["cache_bytes"] == 45 << 20  # what llama.cpp itself logs for 2048 tokens
     assert record["memory"]["compute_bytes"] == pytest.approx((15.5 + 12.0) * 2**20, rel=0.05)  # and its output
+    assert record["memory"]["vocabulary_bytes"] == pytest.approx(16.6 * 10**6, rel=0.2)  # as much more is held
     assert record["memory"]["total_bytes"] == sum(record["memory"][part] for part in MEMORY_PARTS)
     json.dumps(record, allow_nan=False)
 
