@@ -9,7 +9,7 @@ import ctypes
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -20,6 +20,8 @@ from cartdeck_gguf.soundness import unsound
 from cartdeck_modelkit.gguf.header import Header, read_header
 from cartdeck_modelkit.gguf.memory import projector_compute_bytes
 from cartdeck_modelkit.phases import ObtainedModel, obtain_model
+from cartdeck_modelkit.provenance import ModelIdentity
+from cartdeck_modelkit.refusal import blaming
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk import Output, Request
 
@@ -46,6 +48,9 @@ class Attachments:
 
     adapters: tuple[tuple[Path, float], ...] = ()
     projector: Path | None = None
+    record: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What is told of them: {adapters: [{spec, revision, sha256, scale}], projector: {spec, revision, sha256}}, as far
+    as there are any; of a projector that nobody named the spec is where it lies."""
 
     @property
     def size_bytes(self) -> int:
@@ -116,28 +121,50 @@ async def obtain_attachments(
 
     Raises what obtaining raises, and what `check_adapter` and `check_projector` say of a file that was named.
     """
-    adapters = [((await obtain_model(request, spec)).path, scale) for spec, scale in wanted.adapters]
-    named = (await obtain_model(request, wanted.projector)).path if wanted.projector is not None else None
-    for path, _ in adapters:
-        await asyncio.to_thread(check_adapter, path, model)
-    if named is not None:
-        await asyncio.to_thread(check_projector, named, model)
+    adapters: list[tuple[Path, float]] = []
+    record: dict[str, Any] = {}
+    for index, (spec, scale) in enumerate(wanted.adapters):
+        with blaming("lora", index=index):
+            obtained = await obtain_model(request, spec)
+            await asyncio.to_thread(check_adapter, obtained.path, model)
+        adapters.append((obtained.path, scale))
+        record.setdefault("adapters", []).append({**_identity(spec, obtained), "scale": scale})
+    projector: Path | None = None
+    if wanted.projector is not None:
+        with blaming("projector"):
+            obtained = await obtain_model(request, wanted.projector)
+            await asyncio.to_thread(check_projector, obtained.path, model)
+        projector = obtained.path
+        record["projector"] = _identity(wanted.projector, obtained)
     elif "projector" in request.definition.arguments:
         try:
-            named = await asyncio.to_thread(_find_fitting, model, came_with)
+            found = await asyncio.to_thread(_find_fitting, model, came_with)
+            if found is not None:
+                projector = found.path
+                record["projector"] = _identity(str(found.path), found)
         except CartdeckError as error:
             if request.alias == "describe-image":
                 raise
             output.log("warning", f"images cannot be seen: {error.message}")
-    return Attachments(tuple(adapters), named)
+    return Attachments(tuple(adapters), projector, record)
 
 
-def _find_fitting(model: Header, came_with: ObtainedModel) -> Path | None:
-    fetched = [Path(file["path"]) for file in came_with.files if "mmproj" in Path(file["path"]).name.lower()]
-    path = fetched[0] if len(fetched) == 1 else find_projector(model.path)
-    if path is not None:
-        check_projector(path, model)
-    return path
+def _identity(spec: str, obtained: ObtainedModel) -> dict[str, Any]:
+    return asdict(ModelIdentity(spec, obtained.revision, obtained.sha256))
+
+
+def _find_fitting(model: Header, came_with: ObtainedModel) -> ObtainedModel | None:
+    """The projector that came with the model, or lies beside it; None where there is none. Raises what
+    `check_projector` says of it."""
+    fetched = [file for file in came_with.files if "mmproj" in Path(file["path"]).name.lower()]
+    if len(fetched) == 1:
+        found = ObtainedModel(Path(fetched[0]["path"]), tuple(fetched), came_with.revision)
+    else:
+        path = find_projector(model.path)
+        found = None if path is None else ObtainedModel(path)
+    if found is not None:
+        check_projector(found.path, model)
+    return found
 
 
 def check_adapter(path: Path, model: Header) -> None:

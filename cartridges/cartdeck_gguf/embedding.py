@@ -25,6 +25,7 @@ from cartdeck_gguf.tokenizer import Tokenizer
 from cartdeck_gguf.vocabulary import read_vocabulary
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.machine import default_threads
+from cartdeck_modelkit.refusal import blaming
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ def check_embedder(path: Path) -> list[Header]:
 
     Raises what `read_model` and `check_sound` raise, and `BAD_MODEL_FILE` for what is no model.
     """
-    headers = read_model(path)
-    check_is_model(headers[0], wanted="a model that can embed")
-    check_sound(headers[0])
+    with blaming("model"):
+        headers = read_model(path)
+        check_is_model(headers[0], wanted="a model that can embed")
+        check_sound(headers[0])
     return headers
 
 

@@ -14,6 +14,7 @@ from cartdeck_gguf.serving import cartridge, new_provenance
 from cartdeck_gguf.shards import read_model
 from cartdeck_gguf.vocabulary_handlers import owner
 from cartdeck_modelkit.phases import obtain_model
+from cartdeck_modelkit.refusal import blaming
 from cartdeck_sdk import Output, Request
 
 HANDLERS: Final = (chat_handlers, embedding_handlers, text_handlers, vocabulary_handlers)
@@ -42,7 +43,8 @@ async def model_info(request: Request, output: Output) -> None:
     obtained = await obtain_model(request, request["model"])
     provenance.timing.obtain_s = obtained.obtain_s
     provenance.model.revision, provenance.model.sha256 = obtained.revision, obtained.sha256
-    headers = await asyncio.to_thread(read_model, obtained.path)
+    with blaming("model"):
+        headers = await asyncio.to_thread(read_model, obtained.path)
     record = await asyncio.to_thread(describe_model, headers, context_size=request["context-size"])
     await output.write(json.dumps(record, ensure_ascii=False, allow_nan=False))
     output.finish(provenance=provenance.record())

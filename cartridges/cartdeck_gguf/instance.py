@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from cartdeck_gguf.admission import read_text
 from cartdeck_gguf.attachments import (
@@ -60,6 +60,7 @@ class Instance:
         self._batcher: Batcher | None = None
         self._constrainer: Constrainer | None = None
         self._has_looked = False
+        self._attached: dict[str, Any] = {}
         self.holdings = Holdings()
         self.projector: Projector | None = None
         """The model's eyes, where a request that takes a projector named one or one lay beside the model."""
@@ -215,6 +216,9 @@ class Instance:
         provenance.settings = {"context_size": loaded.context_size, "threads": loaded.threads}
         if loaded.gpu_layers:
             provenance.settings["gpu_layers"] = loaded.gpu_layers
+        provenance.settings |= {
+            name: said for name, said in self._attached.items() if name != "projector" or sees_images
+        }
         return loaded
 
     def _needs_eyes(self, request: Request, *, sees_images: bool) -> bool:
@@ -276,6 +280,7 @@ class Instance:
             native_log.begin_section()
             self.projector = Projector(attachments.projector, self._loaded.model, threads=self._loaded.threads)
             report(1.0)
+        self._attached |= attachments.record
         self._has_looked = self._has_looked or "projector" in request.definition.arguments
         return self._loaded
 

@@ -22,6 +22,7 @@ from cartdeck_gguf.vocabulary import Vocabulary, check_vocabulary
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.gguf.memory import estimate_memory, largest_context
 from cartdeck_modelkit.machine import available_memory_bytes, default_threads
+from cartdeck_modelkit.refusal import blaming
 from cartdeck_modelkit.sampling import SamplingSettings
 from cartdeck_protocol.errors import Code, failure
 
@@ -120,16 +121,14 @@ def check_model(path: Path) -> list[Header]:
     Raises what `read_model` and `check_sound` raise; `BAD_MODEL_FILE` for an adapter, a projector or an importance
     matrix; `UNSUPPORTED` for a model that embeds.
     """
-    headers = read_model(path)
-    first = headers[0]
-    check_is_model(first, wanted="a language model")
-    if makes_vectors_only(first):
-        raise failure(
-            Code.UNSUPPORTED,
-            f"{path} is an embedding model ({first.architecture}): it makes vectors, no text",
-            argument="model",
-        )
-    check_sound(first)
+    with blaming("model"):
+        headers = read_model(path)
+        first = headers[0]
+        check_is_model(first, wanted="a language model")
+        if makes_vectors_only(first):
+            what = f"an embedding model ({first.architecture}): it makes vectors, no text"
+            raise failure(Code.UNSUPPORTED, f"{path} is {what}")
+        check_sound(first)
     return headers
 
 

@@ -13,6 +13,7 @@ from cartdeck_gguf.model_kind import check_is_model
 from cartdeck_gguf.shards import read_model
 from cartdeck_gguf.soundness import check_sound
 from cartdeck_gguf.vocabulary import Vocabulary, read_vocabulary
+from cartdeck_modelkit.refusal import blaming
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ def open_tokenizer(path: Path) -> "Tokenizer":
 
     Raises what `read_model`, `check_sound` and `read_vocabulary` raise, and `BAD_MODEL_FILE` for what is no model.
     """
-    headers = read_model(path)
-    check_is_model(headers[0], wanted="a model with a vocabulary")
-    check_sound(headers[0])
-    vocabulary = read_vocabulary(headers[0])
+    with blaming("model"):
+        headers = read_model(path)
+        check_is_model(headers[0], wanted="a model with a vocabulary")
+        check_sound(headers[0])
+        vocabulary = read_vocabulary(headers[0])
     engine = import_engine()
     native_log.begin_section()
     return Tokenizer(engine.Model(headers[0].path, log=native_log, has_weights=False), vocabulary)

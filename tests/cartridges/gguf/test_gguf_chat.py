@@ -270,7 +270,9 @@ def test_a_projector_beside_the_model_is_found(engine: Any, real_model: Path, tm
     (tmp_path / "mmproj-shapes.gguf").symlink_to(PROJECTOR)
     arguments = looking(tmp_path / "model.gguf", image=shape("red_circle"))
     del arguments["projector"]
-    assert engine.run(DESCRIBE, arguments).text == "a red circle"
+    result = engine.run(DESCRIBE, arguments)
+    assert result.text == "a red circle"
+    assert result.provenance["settings"]["projector"]["spec"] == str(tmp_path / "mmproj-shapes.gguf")
 
 
 def test_a_model_without_eyes_says_so(engine: Any, real_model: Path, ask: Callable[..., Any]) -> None:
@@ -294,9 +296,9 @@ def test_a_projector_that_does_not_fit_is_refused(engine: Any, write_gguf: Write
         (cut, Code.MODEL_TRUNCATED),
     ):
         arguments = {**looking(model, image=image, context_size=256), "projector": str(projector)}
-        assert code_of(lambda arguments=arguments: engine.run(DESCRIBE, arguments))[0] is code
+        assert code_of(lambda arguments=arguments: engine.run(DESCRIBE, arguments)) == (code, "projector")
 
 
 def test_a_projector_is_no_language_model(engine: Any) -> None:
     arguments = {"model": str(PROJECTOR), "messages": {"messages": [user("a")]}, "threads": 1}
-    assert code_of(lambda: engine.run(CHAT, arguments))[0] is Code.BAD_MODEL_FILE
+    assert code_of(lambda: engine.run(CHAT, arguments)) == (Code.BAD_MODEL_FILE, "model")

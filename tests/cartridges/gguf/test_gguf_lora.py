@@ -91,6 +91,15 @@ def test_an_adapter_changes_the_text_by_its_scale(engine: Any, write_gguf: Write
     assert text_with(engine, model) == plain  # the process without it is another one
 
 
+def test_the_provenance_tells_adapters_and_their_scales(engine: Any, write_gguf: WriteGguf, adapter: Path) -> None:
+    model = write_gguf()
+    given = [str(adapter), {"model": str(adapter), "scale": -0.5}]
+    arguments = {"model": str(model), "prompt": "Once", "threads": 1, "max-tokens": 1}
+    told = engine.run(CAP, {**arguments, "lora": given}).provenance["settings"]["adapters"]
+    assert [(one["spec"], one["scale"]) for one in told] == [(str(adapter), 1.0), (str(adapter), -0.5)]
+    assert "adapters" not in engine.run(CAP, arguments).provenance["settings"]
+
+
 def test_an_adapter_that_does_not_fit_is_refused_and_nothing_dies(
     engine: Any, write_gguf: WriteGguf, adapter: Path, tmp_path: Path
 ) -> None:
@@ -112,8 +121,9 @@ def test_an_adapter_that_does_not_fit_is_refused_and_nothing_dies(
         (written("whole.gguf", with_first_type(whole, 26)), Code.BAD_MODEL_FILE),
         (written("wide.gguf", adapter_bytes(width=64)), Code.BAD_MODEL_FILE),
     ):
-        error = error_of(engine, model, spec)
-        assert error.code in (code, Code.MODEL_NOT_FOUND if code is Code.FILE_NOT_FOUND else code), spec
+        error = error_of(engine, model, str(adapter), spec)
+        assert (error.code, error.argument) == (code, "lora"), spec
+        assert spec in error.message or Path(spec).name in error.message
     assert text_with(engine, model, str(adapter))
 
 
