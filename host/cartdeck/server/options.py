@@ -89,10 +89,11 @@ class ServerOptions:
 def read_keys(path: Path) -> tuple[str, ...]:
     """The keys in a file, one a line; empty lines and those that begin with # are passed over.
 
-    Raises FILE_NOT_FOUND, or BAD_ARGUMENT for a file without a key or with one that anybody could guess.
+    Raises FILE_NOT_FOUND, or BAD_ARGUMENT for a file without a key, with one that anybody could guess, or with one that
+    no header can carry.
     """
     try:
-        lines = path.expanduser().read_text("utf-8").splitlines()
+        lines = path.expanduser().read_text("utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         message = f"The key file {path} cannot be read: {reason}."
@@ -102,5 +103,8 @@ def read_keys(path: Path) -> tuple[str, ...]:
         raise failure(Code.BAD_ARGUMENT, f"The key file {path} holds no key.", argument="--api-key-file")
     if short := [number for number, key in enumerate(keys, 1) if len(key) < SHORTEST_KEY]:
         message = f"The key {short[0]} in {path} has fewer than {SHORTEST_KEY} characters."
+        raise failure(Code.BAD_ARGUMENT, message, argument="--api-key-file")
+    if odd := [number for number, key in enumerate(keys, 1) if not (key.isascii() and key.isprintable())]:
+        message = f"The key {odd[0]} in {path} has characters that no header can carry; expected printable ASCII."
         raise failure(Code.BAD_ARGUMENT, message, argument="--api-key-file")
     return keys

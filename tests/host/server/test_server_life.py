@@ -33,8 +33,8 @@ def test_it_does_not_listen_wider_without_a_key(tmp_path: Path) -> None:
     code, error = refused("--host", "0.0.0.0", "--port", "0")
     assert (code, error["argument"]) == (2, "--host")
     assert "--api-key-file" in error["message"]
-    for text in ("", "# nothing\n", "short\n"):
-        (tmp_path / "keys").write_text(text)
+    for text in ("", "# nothing\n", "short\n", "schlüssel-1234\n", "first\tkey-1234\n"):
+        (tmp_path / "keys").write_text(text, "utf-8")
         assert refused("--api-key-file", str(tmp_path / "keys"))[1]["argument"] == "--api-key-file"
     assert refused("--api-key-file", str(tmp_path / "none"))[1]["code"] == "FILE_NOT_FOUND"
 
@@ -52,7 +52,7 @@ def test_a_wrong_host_and_a_wrong_name_are_refused() -> None:
 
 def test_a_key_is_asked_for_and_not_for_health(start: Any, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text("# ours\nfirst-key-1234\nsecond-key-1234\n")
+    keys.write_text("\ufefffirst-key-1234\r\n# ours\nsecond-key-1234\n", "utf-8")
     with start("--host", "0.0.0.0", "--api-key-file", str(keys), "--grace", "0.2", "--model", "a=act:") as server:
         for wrong in ("none", "first-key-123", ""):
             status, headers, data = server.ask("GET", "/v1/models", authorization=f"Bearer {wrong}")
