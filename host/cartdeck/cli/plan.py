@@ -47,16 +47,20 @@ def plan(context: typer.Context) -> None:
 
 @app.command(short_help="Compile a plan, and say what it is.")
 def check(file: PlanFile, inputs: Inputs = None, settings: Settings = None, as_json: AsJson = False) -> None:
-    """Compile a plan with the caps that are installed, and say what it is. Nothing is started.
+    """Compile a plan with the caps that are installed, and say what it is, or all that is wrong with it. Nothing is
+    started.
 
     Example: cartdeck plan check summary.plan
     """
     from cartdeck.cli.listing import print_text
-    from cartdeck.cli.plan_file import compiled_file, plan_record
+    from cartdeck.cli.plan_faults import tell_faults
+    from cartdeck.cli.plan_file import examined_file, plan_record
     from cartdeck.cli.render import json_line
     from cartdeck.plans.drawing import kind_shown
 
-    compiled = compiled_file(file, settings or [], inputs or [])
+    compiled, faults = examined_file(file, settings or [], inputs or [])
+    if compiled is None:
+        raise typer.Exit(tell_faults(faults, as_json=as_json))
     if as_json:
         print_text(json_line(plan_record(compiled)))
         return

@@ -3,6 +3,7 @@
 It does not know how a plan is run or shown.
 """
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,9 @@ from typing import Any, Final
 from cartdeck.cli.arguments import parse_value
 from cartdeck.discovery import discover
 from cartdeck.near import near_names
-from cartdeck.plans.compiling import CompiledPlan, Value, compile_plan
-from cartdeck.plans.fault import earliest
+from cartdeck.plans.compiling import CompiledPlan, Value, all_faults, compile_plan
 from cartdeck.plans.inputs import check_known, depths_of
-from cartdeck.plans.plan import Plan
+from cartdeck.plans.plan import Draft, Plan, read_draft
 from cartdeck.router import Router
 from cartdeck.settings import load_settings
 from cartdeck_protocol.caps import ValueKind
@@ -44,21 +44,36 @@ def read_text(file: Path) -> str:
 
 
 def read_plan(file: Path, settings: Sequence[str]) -> Plan:
-    """The plan in `file`, with constants replaced as `--set ALIAS.ARG=VALUE` says."""
-    return _with_settings(Plan.parse(read_text(file)), settings)
+    """The plan in `file`, with constants replaced as `--set ALIAS.ARG=VALUE` says. Of all that is wrong with it, its
+    caps too, the first in the text is raised."""
+    draft = read_draft(read_text(file))
+    if draft.faults:
+        raise _faults_here(draft, settings)[0]
+    return _with_settings(draft.plan, settings)
 
 
-def compiled_file(file: Path, settings: Sequence[str], inputs: Sequence[str]) -> CompiledPlan:
-    """The plan in `file`, compiled as it is given. Of all that is wrong with it the first in the text is raised."""
-    unused: list[CartdeckError] = []
-    plan = Plan.parse(read_text(file), unused=unused)
-    if not unused:
-        return compile_here(_with_settings(plan, settings), parse_inputs(inputs))
+def examined_file(
+    file: Path, settings: Sequence[str], inputs: Sequence[str]
+) -> tuple[CompiledPlan | None, list[CartdeckError]]:
+    """The plan in `file`, compiled as it is given; or all that is wrong with it, in the order of the text."""
+    draft = read_draft(read_text(file))
+    if draft.faults:
+        return None, _faults_here(draft, settings)
+    given = parse_inputs(inputs)
+    _with_settings(draft.plan, settings)
     try:
-        compile_here(plan, {})
+        return compile_here(draft.plan, given), []
     except CartdeckError as error:
-        unused.append(error)
-    raise earliest(unused).with_traceback(None) from None
+        return None, all_faults(draft, router_here()) or [error]
+
+
+def _faults_here(draft: Draft, settings: Sequence[str]) -> list[CartdeckError]:
+    """All that is wrong with a plan that is at fault by itself. What sets nothing in it may be right in the plan that
+    is meant."""
+    for text in settings:
+        with contextlib.suppress(CartdeckError):
+            _with_settings(draft.plan, [text])
+    return all_faults(draft, router_here())
 
 
 def _with_settings(plan: Plan, settings: Sequence[str]) -> Plan:

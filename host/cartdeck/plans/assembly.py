@@ -3,7 +3,8 @@
 It does not know caps, nor whether the steps fit together.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from cartdeck.near import near_names
 from cartdeck.plans.fault import Place, plan_fault
@@ -14,12 +15,14 @@ from cartdeck_protocol.errors import CartdeckError
 
 
 class Assembly:
-    """What statements say together: `steps`, the URNs of declared `inputs`, `comments`. Raises BAD_PLAN.
+    """What statements say together: `steps`, the URNs of declared `inputs`, `comments`; and `faults`, each BAD_PLAN.
 
-    `unused` has a fault for each statement that is of no use; the steps are whole without those.
+    `doubtful` has the steps and values that a fault leaves open: what else seems wrong with those may follow from it.
     """
 
     def __init__(self, statements: Sequence[Statement], rest: list[str]) -> None:
+        self.faults: list[CartdeckError] = []
+        self.doubtful: set[str] = set()
         self.steps: dict[str, Step] = {}
         self.inputs: dict[str, str] = {}
         self.comments: dict[tuple[str, ...], list[str]] = {}
@@ -28,15 +31,16 @@ class Assembly:
         self._settings: dict[str, Setting] = {}
         self._wirings: dict[str, list[Wiring]] = {}
         self._namings: dict[tuple[str, str], Naming] = {}
+        self._missed: dict[str, Word] = {}
         for statement in statements:
             self._sort(statement)
         if not statements:
-            raise plan_fault("the plan is empty: it has no statement", Place(1, 1))
+            self.faults.append(plan_fault("the plan is empty: it has no statement", Place(1, 1)))
         for alias, wirings in self._wirings.items():
             self._add_steps(alias, wirings)
         self._name_sides()
         self._wire_sides()
-        self.unused = list(self._find_unused())
+        self._find_unused()
         if rest:
             self.comments["end",] = rest
 
@@ -44,53 +48,78 @@ class Assembly:
         alias = statement.alias
         match statement:
             case Header():
-                if alias.text in self._headers:
-                    first = self._headers[alias.text].alias.place
-                    raise plan_fault(f"{alias.text} is declared twice, first at {first}", alias.place)
-                self._headers[alias.text] = statement
+                first = self._headers.setdefault(alias.text, statement)
+                if first is not statement:
+                    message = f"{alias.text} is declared twice, first at {first.alias.place}"
+                    self._doubt(plan_fault(message, alias.place), alias.text)
             case Wiring():
                 self._wirings.setdefault(alias.text, []).append(statement)
             case Naming():
                 key = (alias.text, statement.output.text)
-                if key in self._namings:
-                    first = self._namings[key].target
-                    message = f"{side_value(*key)} has the name {first.text} already, from {first.place}"
-                    raise plan_fault(message, statement.target.place, candidates=[first.text])
-                self._namings[key] = statement
+                first = self._namings.setdefault(key, statement)
+                if first is not statement:
+                    name, place = first.target.text, first.target.place
+                    message = f"{side_value(*key)} has the name {name} already, from {place}"
+                    fault = plan_fault(message, statement.target.place, candidates=[name])
+                    self._doubt(fault, statement.target.text)
             case Constant():
-                given = self._constants.setdefault(alias.text, {})
-                if statement.argument.text in given:
-                    first = given[statement.argument.text].argument.place
-                    message = f"{alias.text}.{statement.argument.text} is given twice, first at {first}"
-                    raise plan_fault(message, statement.argument.place)
-                given[statement.argument.text] = statement
+                first = self._constants.setdefault(alias.text, {}).setdefault(statement.argument.text, statement)
+                if first is not statement:
+                    message = f"{alias.text}.{statement.argument.text} is given twice, first at {first.argument.place}"
+                    self._doubt(plan_fault(message, statement.argument.place))
             case Setting():
-                if alias.text in self._settings:
-                    raise plan_fault(f"the settings of {alias.text} are given twice", alias.place)
-                self._settings[alias.text] = statement
+                if self._settings.setdefault(alias.text, statement) is not statement:
+                    self._doubt(plan_fault(f"the settings of {alias.text} are given twice", alias.place))
+
+    def _doubt(self, fault: CartdeckError, *names: str) -> None:
+        self.faults.append(fault.with_traceback(None))
+        self.doubtful.update(names)
 
     # -- steps
 
     def _add_steps(self, alias: str, wirings: list[Wiring]) -> None:
         """Each wiring is a step; those behind the first of one alias get a number."""
         header = self._headers.get(alias)
-        first = wirings[0].alias
-        if header is None:
-            # No header: the alias of a cap that is installed, if there is one; the compiler knows.
-            urn = first
-        elif is_media(header.urn):
-            raise plan_fault(f"{alias} is an input, and no step", first.place, candidates=sorted(self._caps()))
-        else:
-            urn = header.urn
-        cap = cap_text(urn, urn.place)
+        cap = self._cap(alias, wirings[0].alias, header)
+        settings = self._checked_settings(alias)
         for number, wiring in enumerate(wirings, 1):
             name = alias if number == 1 else self._free_name(alias, number)
-            self.steps[name] = self._step(name, alias, cap, wiring)
+            self.steps[name] = self._step(name, wiring, cap=cap, settings=settings)
+            if alias in self.doubtful:
+                self.doubtful.add(name)
             self._comment(wiring.comments, "wiring", name)
         if header is not None:
             self._comment(header.comments, "step", alias)
 
-    def _step(self, name: str, alias: str, cap: str, wiring: Wiring) -> Step:
+    def _cap(self, alias: str, first: Word, header: Header | None) -> str:
+        """The canonical text of the step's cap; "" where that is at fault."""
+        if header is not None and is_media(header.urn):
+            message = f"{alias} is an input, and no step"
+            self._doubt(plan_fault(message, first.place, candidates=sorted(self._caps())), alias)
+            return ""
+        # No header: the alias of a cap that is installed, if there is one; the compiler knows.
+        urn = first if header is None else header.urn
+        try:
+            return cap_text(urn, urn.place)
+        except CartdeckError as fault:
+            self._doubt(fault, alias)
+            return ""
+
+    def _checked_settings(self, alias: str) -> StepSettings:
+        """The settings of a step; each that is at fault is left out."""
+        setting, good = self._settings.get(alias), dict[str, Any]()
+        if setting is None:
+            return StepSettings()
+        for name, value in setting.values.items():
+            try:
+                checked_settings({name: value}, setting.places)
+                good[name] = value
+            except CartdeckError as fault:
+                self._doubt(fault)
+        return StepSettings(**good)
+
+    def _step(self, name: str, wiring: Wiring, *, cap: str, settings: StepSettings) -> Step:
+        alias = wiring.alias.text
         header, constants, setting = self._headers.get(alias), self._constants.get(alias, {}), self._settings.get(alias)
         places = {"step": wiring.alias.place, "cap": header.urn.place if header is not None else wiring.alias.place}
         places |= {f"source {number}": source.place for number, source in enumerate(wiring.sources)}
@@ -107,7 +136,7 @@ class Assembly:
             sources=tuple(source.text for source in wiring.sources),
             target=None if wiring.target is None else wiring.target.text,
             constants={one: constant.value for one, constant in constants.items()},
-            settings=StepSettings() if setting is None else checked_settings(setting.values, setting.places),
+            settings=settings,
             places=places,
         )
 
@@ -128,7 +157,10 @@ class Assembly:
 
     def _name_sides(self) -> None:
         for (alias, output), naming in self._namings.items():
-            step = self._step_named(alias, naming.alias.place)
+            step = self.steps.get(alias)
+            if step is None:
+                self._miss(naming.alias, naming.target.text)
+                continue
             step.sides[output] = naming.target.text
             step.places[f"side {output}"] = naming.target.place
             self._comment(naming.comments, "naming", alias, output)
@@ -143,44 +175,61 @@ class Assembly:
                     found.append(source)
                     continue
                 place = step.places[f"source {number}"]
-                giver = self._step_named(alias, place)
+                giver = self.steps.get(alias)
+                if giver is None:
+                    self._miss(Word(alias, place), source)
+                    found.append(source)
+                    continue
                 giver.places.setdefault(f"side {output}", place)
                 found.append(giver.sides.setdefault(output, source))
             step.sources = tuple(found)
 
-    def _step_named(self, alias: str, place: Place) -> Step:
-        step = self.steps.get(alias)
-        if step is None:
-            raise _no_step(Word(alias, place), self.steps)
-        return step
+    def _miss(self, alias: Word, *values: str) -> None:
+        """There is no step of that name; it is told where it is first named."""
+        self.doubtful.update(values)
+        first = self._missed.get(alias.text)
+        if first is None or alias.place < first.place:
+            self._missed[alias.text] = alias
+
+    def _tell_missed(self) -> None:
+        for name, alias in self._missed.items():
+            header = self._headers.get(name)
+            if header is None or is_media(header.urn):  # else it is told that its header stands without a wire
+                # A step that is near may be the one that is meant, and lacks what this statement says.
+                self._doubt(_no_step(alias, self.steps), *near_names(name, self.steps))
 
     # -- what is of no use
 
-    def _find_unused(self) -> Iterator[CartdeckError]:
-        """Headers without a wire, and constants and settings of what is no step. Raises BAD_PLAN for an input's URN."""
+    def _find_unused(self) -> None:
+        """Headers without a wire, and constants and settings of what is no step."""
         producers = producers_of(self.steps)
         for alias, header in self._headers.items():
             if is_media(header.urn):
-                yield from self._check_input(header, producers)
+                self._check_input(header, producers)
             elif alias not in self._wirings:
                 message = f"the step {alias} is not wired; write SOURCE -> {alias} -> TARGET (or () for none)"
                 near = near_names(alias, self._wirings)
-                yield plan_fault(message, header.alias.place, candidates=near)
+                unheaded = [name for name in near if name not in self._headers]  # one of these may be what it is for
+                self._doubt(plan_fault(message, header.alias.place, candidates=near), *unheaded)
         owned = [one for constants in self._constants.values() for one in constants.values()]
         for statement in (*owned, *self._settings.values()):
             if statement.alias.text not in self._wirings:
-                yield _no_step(statement.alias, self._wirings)
+                self._miss(statement.alias)
+        self._tell_missed()
 
-    def _check_input(self, header: Header, producers: dict[str, str]) -> Iterator[CartdeckError]:
+    def _check_input(self, header: Header, producers: dict[str, str]) -> None:
         alias = header.alias.text
-        self.inputs[alias] = media_text(header.urn, header.urn.place)
         self._comment(header.comments, "input", alias)
+        try:
+            self.inputs[alias] = media_text(header.urn, header.urn.place)
+        except CartdeckError as fault:
+            self._doubt(fault, alias)
         if alias in producers:
             message = f"{alias} is declared as an input, and {producers[alias]} gives it"
-            yield plan_fault(message, header.alias.place, candidates=[f"{alias}-2"])
-        if not any(alias in step.sources for step in self.steps.values()):
+            self._doubt(plan_fault(message, header.alias.place, candidates=[f"{alias}-2"]), alias)
+        elif alias not in self._wirings and not any(alias in step.sources for step in self.steps.values()):
             near = near_names(alias, [source for step in self.steps.values() for source in step.sources])
-            yield plan_fault(f"the input {alias} is used by no step", header.alias.place, candidates=near)
+            self._doubt(plan_fault(f"the input {alias} is used by no step", header.alias.place, candidates=near), *near)
 
 
 def _no_step(alias: Word, steps: Iterable[str]) -> CartdeckError:

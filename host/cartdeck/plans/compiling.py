@@ -3,25 +3,17 @@
 It does not know processes; nothing is started, and every fault is found that can be found before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
-from cartdeck.near import near_names
-from cartdeck.plans.fault import at_place, earliest, plan_fault
+from cartdeck.plans.fault import earliest, in_text_order, plan_fault
+from cartdeck.plans.fitting import Fitting
 from cartdeck.plans.graph import Step
-from cartdeck.plans.matching import Source, described, is_like_text, match, titled
 from cartdeck.plans.order import find_cycle, in_order
-from cartdeck.plans.plan import Plan
-from cartdeck.router import Route, Router, parse_cap
-from cartdeck_protocol.caps import (
-    ArgumentDefinition,
-    CapDefinition,
-    MediaUrn,
-    OutputDefinition,
-    check_value,
-    encode_value,
-)
+from cartdeck.plans.plan import Draft, Plan
+from cartdeck.router import Route, Router
+from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, MediaUrn
 from cartdeck_protocol.errors import CartdeckError, Code
 
 _ANYTHING: Final = MediaUrn.parse("media:")
@@ -98,168 +90,89 @@ def compile_plan(plan: Plan, router: Router, *, depths: Mapping[str, int] | None
 
     `depths` says of inputs how deep a sequence they are; one that is not named is a sequence where all that take it
     take sequences, else a value. Raises BAD_PLAN, PLAN_CYCLE, NO_SUCH_CAP, AMBIGUOUS_CAP, CARTRIDGE_UNAVAILABLE,
-    UNKNOWN_ARGUMENT, BAD_ARGUMENT or MISSING_ARGUMENT, with line and column in `details` where there are some.
+    UNKNOWN_ARGUMENT, BAD_ARGUMENT or MISSING_ARGUMENT, with line and column in `details` where there are some: of
+    several faults the first in the text.
     """
     plan.check_names()
-    producers = plan.producers
-    needs = {name: [producers[s] for s in step.sources if s in producers] for name, step in plan.steps.items()}
-    cycle = find_cycle(needs)
-    if cycle is not None:
-        path = " -> ".join(cycle if len(cycle) <= _SHOWN_IN_CYCLE else [*cycle[:5], "…", *cycle[-5:]])
-        place = plan.steps[cycle[0]].place("step")
-        raise plan_fault(f"steps need each other: {path}", place, code=Code.PLAN_CYCLE, details={"path": cycle})
-    return _Compiler(plan, router, in_order(needs), depths or {}).compiled()
+    order, cycles = _ordered(plan, doubtful=())
+    fitting = _fitted(plan, router, order=order, cycles=cycles, doubtful=())
+    if fitting.faults:
+        raise earliest(fitting.faults).with_traceback(None)
+    return _Looping(plan, fitting, order=order, depths=depths or {}).compiled()
 
 
-class _Compiler:
-    def __init__(self, plan: Plan, router: Router, order: list[str], depths: Mapping[str, int]) -> None:
+def all_faults(draft: Draft, router: Router) -> list[CartdeckError]:
+    """All that is wrong with a plan and its caps, in the order of the text. What only follows from another fault is not
+    told."""
+    if not draft.is_read:
+        return in_text_order(draft.faults)
+    order, cycles = _ordered(draft.plan, doubtful=draft.doubtful)
+    fitting = _fitted(draft.plan, router, order=order, cycles=cycles, doubtful=draft.doubtful)
+    return in_text_order([*draft.faults, *fitting.faults])
+
+
+def _ordered(plan: Plan, *, doubtful: Collection[str]) -> tuple[list[str], list[list[str]]]:
+    """The steps in an order in which they could run, those on cycles first; and the cycles."""
+    givers = {value: giver for value, giver in plan.producers.items() if value not in doubtful}
+    needs = {name: [givers[s] for s in step.sources if s in givers] for name, step in plan.steps.items()}
+    cycles: list[list[str]] = []
+    stuck: dict[str, None] = {}
+    while (cycle := find_cycle(needs)) is not None:
+        cycles.append(cycle)
+        stuck |= dict.fromkeys(cycle)
+        needs = {
+            name: [one for one in needed if one not in stuck] for name, needed in needs.items() if name not in stuck
+        }
+    return [*stuck, *in_order(needs)], cycles
+
+
+def _fitted(
+    plan: Plan, router: Router, *, order: list[str], cycles: list[list[str]], doubtful: Collection[str]
+) -> Fitting:
+    on_cycles = {value for cycle in cycles for name in cycle for value in plan.steps[name].values}
+    fitting = Fitting(plan, router, doubtful={*doubtful, *on_cycles})
+    fitting.fit_all(order)
+    fitting.faults += [_cycle_fault(plan, cycle) for cycle in cycles]
+    return fitting
+
+
+def _cycle_fault(plan: Plan, cycle: list[str]) -> CartdeckError:
+    path = " -> ".join(cycle if len(cycle) <= _SHOWN_IN_CYCLE else [*cycle[:5], "…", *cycle[-5:]])
+    place = plan.steps[cycle[0]].place("step")
+    return plan_fault(f"steps need each other: {path}", place, code=Code.PLAN_CYCLE, details={"path": cycle})
+
+
+class _Looping:
+    """How deep a sequence each value is, and so how often each step is called."""
+
+    def __init__(self, plan: Plan, fitting: Fitting, *, order: list[str], depths: Mapping[str, int]) -> None:
         self._plan = plan
-        self._router = router
+        self._fitting = fitting
         self._order = order
         self._depths = dict(depths)
-        self._routes: dict[tuple[str, str], Route] = {}
-        self._media: dict[str, MediaUrn] = {name: MediaUrn.parse(text) for name, text in plan.inputs.items()}
-        self._matched: dict[str, list[ArgumentDefinition]] = {}
 
     def compiled(self) -> CompiledPlan:
-        plan, producers = self._plan, self._plan.producers
-        routes = self._match_all()
-        readers: dict[str, list[str]] = {}
+        plan, fitting = self._plan, self._fitting
+        producers, media = plan.producers, fitting.media
+        taken: dict[str, list[ArgumentDefinition]] = {}
+        readers: dict[str, dict[str, None]] = {}
         for name in self._order:
-            for source in dict.fromkeys(plan.steps[name].sources):
-                readers.setdefault(source, []).append(name)
+            for source, argument in zip(plan.steps[name].sources, fitting.matched[name], strict=True):
+                readers.setdefault(source, {})[name] = None
+                taken.setdefault(source, []).append(argument)
         for name in plan.input_names:
-            self._agree(name, readers[name])
-        steps = {name: self._loops(plan.steps[name], routes[name]) for name in self._order}
+            self._depths.setdefault(name, int(all(one.is_sequence for one in taken[name])))
+        steps = {name: self._step(plan.steps[name], fitting.routes[name]) for name in self._order}
         names = [*plan.input_names, *(value for step in plan.steps.values() for value in step.values)]
         values = {
-            name: Value(name, producers.get(name), tuple(readers.get(name, ())), self._media[name], self._depths[name])
+            name: Value(name, producers.get(name), tuple(readers.get(name, ())), media[name], self._depths[name])
             for name in names
         }
         return CompiledPlan(plan, steps, values)
 
-    # -- caps and constants
-
-    def _match_all(self) -> dict[str, Route]:
-        """The route of each step. Of several faults the first in the text is raised; the sources of a step behind one
-        that has a fault are not matched, since what they are is not known."""
-        routes: dict[str, Route] = {}
-        faults: list[CartdeckError] = []
-        unknown: set[str] = set()
-        for name in self._order:
-            step = self._plan.steps[name]
-            try:
-                if unknown.isdisjoint(step.sources):
-                    routes[name] = self._match(step)
-                    continue
-                self._check_constants(step, self._route(step).definition)
-            except CartdeckError as error:
-                faults.append(error)
-            unknown.update(step.values)
-        if faults:
-            raise earliest(faults).with_traceback(None) from None
-        return routes
-
-    def _match(self, step: Step) -> Route:
-        route = self._route(step)
-        definition = route.definition
-        self._check_constants(step, definition)
-        sources = [Source(name, self._media.get(name)) for name in step.sources]
-        matched = self._matched[step.name] = match(step, definition, sources)
-        given = {one.name for one in matched} | {definition.argument(name).name for name in step.constants}
-        missing = [one for one in definition.arguments.values() if one.required and one.name not in given]
-        if missing:
-            message = f"{titled(step, definition)} needs {missing[0].name} ({missing[0].media}): wire a source"
-            message += f" to it, or write {step.name}.{missing[0].name} = VALUE"
-            raise plan_fault(message, step.place("step"), code=Code.MISSING_ARGUMENT, candidates=described(missing))
-        if step.target is not None:
-            if definition.main_output is None:
-                message = f"{titled(step, definition)} gives nothing; write () for {step.target}"
-                raise plan_fault(message, step.place("target"), candidates=["()"])
-            self._media[step.target] = self._media_given(definition, matched, sources)
-        for output, value in step.sides.items():
-            self._media[value] = self._side(step, definition, output).media
-        return route
-
-    def _side(self, step: Step, definition: CapDefinition, output: str) -> OutputDefinition:
-        found = definition.outputs.get(output)
-        if found is None or found is definition.main_output:
-            known = sorted(name for name, one in definition.outputs.items() if one is not definition.main_output)
-            there = f"there are {', '.join(known)}" if known else "it has none besides the main one"
-            message = f"{titled(step, definition)} has no output {output}; {there}"
-            raise plan_fault(message, step.place(f"side {output}"), candidates=near_names(output, known) or known)
-        return found
-
-    def _media_given(
-        self, definition: CapDefinition, matched: list[ArgumentDefinition], sources: list[Source]
-    ) -> MediaUrn:
-        output = definition.urn.output
-        if definition.urn.effect == "none":  # it gives back what it was given
-            for argument, source in zip(matched, sources, strict=True):
-                if argument.is_main and source.media is not None and source.media.conforms_to(output):
-                    return source.media
-        return output
-
-    def _route(self, step: Step) -> Route:
-        model = step.constants.get("model")
-        key = (step.cap, str(model))
-        route = self._routes.get(key)
-        if route is None:
-            try:
-                route = self._router.route(parse_cap(step.cap), step.constants)
-            except CartdeckError as error:
-                found = self._by_alias(step) if error.code is Code.NO_SUCH_CAP else None
-                if found is None:
-                    raise at_place(error, step.place("cap"), step=step.name) from None
-                route = found
-            self._routes[key] = route
-        return route
-
-    def _by_alias(self, step: Step) -> Route | None:
-        """The cap with an alias that its URN does not hold, such as identity."""
-        alias = step.cap.removeprefix("cap:")
-        return next((one for one in self._router.routes if one.definition.alias == alias), None)
-
-    def _check_constants(self, step: Step, definition: CapDefinition) -> None:
-        for name, value in step.constants.items():
-            try:
-                argument = definition.argument(name)
-                if isinstance(value, str | bytes | int | float | dict | list):
-                    _check_constant(argument, value)
-            except CartdeckError as error:
-                raise at_place(error, step.place(f"constant {name}"), step=step.name) from None
-
-    # -- inputs
-
-    def _agree(self, name: str, readers: list[str]) -> None:
-        """What an input is, from all that take it; and how deep a sequence."""
-        steps = self._plan.steps
-        taken = [
-            (reader, number, self._matched[reader][number])
-            for reader in readers
-            for number, source in enumerate(steps[reader].sources)
-            if source == name
-        ]
-        self._depths.setdefault(name, int(all(argument.is_sequence for _, _, argument in taken)))
-        if name in self._media:
-            return
-        first, media = taken[0][0], taken[0][2].media
-        for reader, number, argument in taken[1:]:
-            other = argument.media
-            if not media.is_comparable(other) and not is_like_text(media, other):
-                message = f"{name} is {media} for {first}, and {other} for {reader}, and nothing is both"
-                place = steps[reader].place(f"source {number}")
-                raise plan_fault(message, place, candidates=[str(media), str(other)])
-            if other.conforms_to(media):
-                first, media = reader, other
-        self._media[name] = media
-
-    # -- loops
-
-    def _loops(self, step: Step, route: Route) -> CompiledStep:
-        matched = self._matched[step.name]
+    def _step(self, step: Step, route: Route) -> CompiledStep:
         bindings: list[Binding] = []
-        for source, argument in zip(step.sources, matched, strict=True):
+        for source, argument in zip(step.sources, self._fitting.matched[step.name], strict=True):
             depth = self._depths[source]
             loops = max(0, depth - 1) if argument.is_sequence else depth
             bindings.append(Binding(source, argument, loops))
@@ -275,14 +188,6 @@ class _Compiler:
             route=route,
             bindings=tuple(bindings),
             loops=loops,
-            media=None if output is None else self._media.get(step.target or "", _ANYTHING),
+            media=None if output is None else self._fitting.media.get(step.target or "", _ANYTHING),
             depth=depth,
         )
-
-
-def _check_constant(argument: ArgumentDefinition, value: Any) -> None:
-    if argument.is_sequence:
-        for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
-            check_value(argument, item)
-    else:
-        encode_value(argument, value)

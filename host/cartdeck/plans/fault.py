@@ -3,7 +3,7 @@
 It does not know the notation, nor what was wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -40,14 +40,32 @@ def plan_fault(
     return failure(code, message, details=found)
 
 
-def earliest(faults: Sequence[CartdeckError]) -> CartdeckError:
+def place_of(fault: CartdeckError) -> Place | None:
+    """Where in the text a fault is, if it has a place."""
+    line, column = fault.details.get("line"), fault.details.get("column")
+    return None if line is None else Place(int(line), int(column or 0))
+
+
+def in_text_order(faults: Iterable[CartdeckError]) -> list[CartdeckError]:
+    """The faults as they come in the text, one for each place; those without a place behind the others."""
+    taken: set[Place | None] = set()
+    found: list[CartdeckError] = []
+    for fault in sorted(faults, key=_order):
+        place = place_of(fault)
+        if place is None or place not in taken:
+            found.append(fault)
+        taken.add(place)
+    return found
+
+
+def earliest(faults: Iterable[CartdeckError]) -> CartdeckError:
     """The fault that comes first in the text; one without a place behind those that have one."""
+    return min(faults, key=_order)
 
-    def place(one: CartdeckError) -> tuple[bool, int, int]:
-        line, column = one.details.get("line"), one.details.get("column")
-        return line is None, int(line or 0), int(column or 0)
 
-    return min(faults, key=place)
+def _order(fault: CartdeckError) -> tuple[bool, Place]:
+    place = place_of(fault)
+    return place is None, place or Place(0, 0)
 
 
 def at_place(error: CartdeckError, place: Place | None, *, step: str) -> CartdeckError:

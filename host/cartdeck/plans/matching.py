@@ -3,7 +3,7 @@
 It does not know routes, sequences or processes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,7 +57,7 @@ def distance(source: MediaUrn, argument: MediaUrn) -> int | None:
 
 def match(step: Step, definition: CapDefinition, sources: Sequence[Source]) -> list[ArgumentDefinition]:
     """The argument for each source. Raises BAD_PLAN, with the candidates, where there is no way or no single best."""
-    free = [one for one in definition.arguments.values() if one.name not in step.constants]
+    free = _free(step, definition)
     costs = [_costs(source, free) for source in sources]
     for number, cost in enumerate(costs):
         if not cost:
@@ -70,6 +70,23 @@ def match(step: Step, definition: CapDefinition, sources: Sequence[Source]) -> l
     if other is not None:
         raise _no_single_best(step, definition, sources, (places, other))
     return [definition.arguments[place] for place in places]
+
+
+def misfits(
+    step: Step, definition: CapDefinition, sources: Sequence[Source], *, unknown: Collection[str]
+) -> list[CartdeckError]:
+    """A fault for each source that fits no argument whatever the others are, but for those of which it is unknown what
+    they are."""
+    free = _free(step, definition)
+    return [
+        _no_match(step, definition, source, number, free)
+        for number, source in enumerate(sources)
+        if source.name not in unknown and not _costs(source, free)
+    ]
+
+
+def _free(step: Step, definition: CapDefinition) -> list[ArgumentDefinition]:
+    return [one for one in definition.arguments.values() if one.name not in step.constants]
 
 
 def _costs(source: Source, free: Sequence[ArgumentDefinition]) -> dict[str, int]:

@@ -5,7 +5,7 @@ It does not know caps: whether a cap exists and takes what it is given is the co
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from cartdeck.near import near_names
 from cartdeck.plans.assembly import Assembly
@@ -28,21 +28,13 @@ class Plan:
     comments: dict[tuple[str, ...], list[str]] = field(default_factory=dict[tuple[str, ...], list[str]], compare=False)
 
     @classmethod
-    def parse(cls, text: str, *, unused: list[CartdeckError] | None = None) -> "Plan":
-        """The plan that `text` writes down. Raises BAD_PLAN with line, column and candidates.
-
-        The faults of statements that are of no use go to `unused`, where that is given, for who wants to know whether
-        the compiler finds one before them in the text: the plan is no plan where there are any.
-        """
-        found = Assembly(*read_statements(text))
-        plan = cls(found.steps, found.inputs, found.comments)
-        if not found.unused:
-            plan.check_names()
-        elif unused is None:
-            raise earliest(found.unused)
-        else:
-            unused += found.unused
-        return plan
+    def parse(cls, text: str) -> "Plan":
+        """The plan that `text` writes down. Raises the first fault in the text, BAD_PLAN with line, column and
+        candidates."""
+        draft = read_draft(text, most_faults=1)
+        if draft.faults:
+            raise earliest(draft.faults)
+        return draft.plan
 
     @property
     def producers(self) -> dict[str, str]:
@@ -138,22 +130,61 @@ class Plan:
         input that nobody takes."""
         if not self.steps:
             raise plan_fault("the plan is empty: it has no step", None)
-        givers: dict[str, str] = {}
-        for step in self.steps.values():
-            for what, value in _given(step):
-                if value in givers:
-                    message = f"{value} is given by {givers[value]} already; a value comes from one step"
-                    raise plan_fault(message, step.place(what), candidates=[f"{value}-2"])
-                givers[value] = step.name
-            for what, name in (*_given(step), *((f"source {i}", name) for i, name in enumerate(step.sources))):
-                if name in self.steps:
-                    message = f"{name} is a step, so no value can have that name"
-                    raise plan_fault(message, step.place(what), candidates=self.steps[name].values)
+        faults, _ = name_faults(self.steps)
+        if faults:
+            raise earliest(faults)
+        producers = self.producers
         for name in self.inputs:
-            if name in givers:
-                raise plan_fault(f"{name} is declared as an input, and {givers[name]} gives it", None)
+            if name in producers:
+                raise plan_fault(f"{name} is declared as an input, and {producers[name]} gives it", None)
             if not any(name in step.sources for step in self.steps.values()):
                 raise plan_fault(f"the input {name} is used by no step", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a text says of a plan, with all that is wrong with it by itself; a plan if `faults` is empty."""
+
+    plan: Plan
+    faults: list[CartdeckError]
+    doubtful: frozenset[str] = frozenset()
+    """Steps and values that a fault leaves open: what else seems wrong with those may follow from it."""
+    is_read: bool = True
+    """Every statement could be read. Otherwise `plan` is empty."""
+
+
+MOST_FAULTS: Final = 100
+
+
+def read_draft(text: str, *, most_faults: int = MOST_FAULTS) -> Draft:
+    """Read a text that may be wrong. Where statements cannot be read, those are its faults, so many at most."""
+    reading = read_statements(text, most_faults=most_faults)
+    if reading.faults:
+        return Draft(Plan(), reading.faults, is_read=False)
+    found = Assembly(reading.statements, reading.rest)
+    faults, doubtful = name_faults(found.steps)
+    plan = Plan(found.steps, found.inputs, found.comments)
+    return Draft(plan, [*found.faults, *faults], frozenset(found.doubtful | doubtful))
+
+
+def name_faults(steps: Mapping[str, Step]) -> tuple[list[CartdeckError], set[str]]:
+    """A fault for each value that two steps give, or that has the name of a step; and the names of those values."""
+    faults: list[CartdeckError] = []
+    bad: set[str] = set()
+    givers: dict[str, str] = {}
+    for step in steps.values():
+        for what, value in _given(step):
+            if value in givers:
+                message = f"{value} is given by {givers[value]} already; a value comes from one step"
+                faults.append(plan_fault(message, step.place(what), candidates=[f"{value}-2"]))
+                bad.add(value)
+            givers[value] = step.name
+        for what, name in (*_given(step), *((f"source {i}", name) for i, name in enumerate(step.sources))):
+            if name in steps and name not in bad:
+                message = f"{name} is a step, so no value can have that name"
+                faults.append(plan_fault(message, step.place(what), candidates=steps[name].values))
+                bad.add(name)
+    return faults, bad
 
 
 def _given(step: Step) -> list[tuple[str, str]]:

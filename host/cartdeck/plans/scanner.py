@@ -17,6 +17,10 @@ _BLANKS: Final = re.compile(r"[ \t\r]+")
 _WORD: Final = re.compile(r"[A-Za-z0-9_.+-]+")
 _MUST_BE_JSON: Final = frozenset('"[{')
 _SHOWN: Final = 20
+_OPENING: Final = frozenset("[({")
+_CLOSING: Final = frozenset("])}")
+_MARKS: Final = re.compile(r'"(?:\\.|[^"\\\n])*"?|#[^\n]*|-+>|[\[({]|[\])}]|\n|[^\s"#\[({\])}]')
+"""What tells where a statement ends: texts in quotes, comments, arrows, brackets, ends of lines, and all else."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -90,6 +94,35 @@ class Scanner:
     def take_comments(self) -> list[str]:
         comments, self.comments = self.comments, []
         return comments
+
+    def pass_statement(self, start: int) -> bool:
+        """Go on behind the statement that began at `start` and has a fault here: at the first end of a line that no
+        bracket and no arrow carries on. False, and behind this line, where a bracket is never closed."""
+        text, depth, last, end = self.text, 0, "", -1
+        for mark in _MARKS.finditer(text, start):
+            word = mark[0]
+            if word == "\n":
+                if end < 0 and depth == 0 and mark.start() >= self.position and not last.endswith(">"):
+                    end = mark.start()
+                continue
+            if word.startswith("#"):
+                continue
+            if end >= 0 and _ARROW.fullmatch(word) is None:
+                break
+            end, last = -1, word
+            depth = max(0, depth + (word in _OPENING) - (word in _CLOSING))
+        if end < 0 and depth:
+            self.pass_line()
+            return False
+        self.position = len(text) if end < 0 else end
+        self.comments.clear()
+        return True
+
+    def pass_line(self) -> None:
+        """Go on behind this line."""
+        end = self.text.find("\n", self.position)
+        self.position = len(self.text) if end < 0 else end
+        self.comments.clear()
 
     def is_at(self, mark: str) -> bool:
         return self.text.startswith(mark, self.position)

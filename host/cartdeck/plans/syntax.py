@@ -9,6 +9,7 @@ from typing import Any
 from cartdeck.plans.fault import Place, plan_fault
 from cartdeck.plans.graph import side_value
 from cartdeck.plans.scanner import Scanner
+from cartdeck_protocol.errors import CartdeckError
 
 
 @dataclass(slots=True)
@@ -77,31 +78,60 @@ _NO_CAP = "=-<>"
 _BEGINNING = "a statement: ALIAS CAP, SOURCE -> ALIAS -> TARGET, ALIAS.ARGUMENT = VALUE or ALIAS {SETTING=VALUE}"
 
 
-def read_statements(text: str) -> tuple[list[Statement], list[str]]:
-    """The statements of `text`, each with the comments above it and behind it, and the comments below the last.
+@dataclass(slots=True)
+class Reading:
+    """What was read of a text: its statements, each with the comments above it and behind it; the comments below the
+    last; and a fault for each statement that cannot be read."""
 
-    Raises BAD_PLAN with line and column.
+    statements: list[Statement] = field(default_factory=list[Statement])
+    rest: list[str] = field(default_factory=list[str])
+    faults: list[CartdeckError] = field(default_factory=list[CartdeckError])
+
+
+def read_statements(text: str, *, most_faults: int = 1) -> Reading:
+    """Read `text`, up to so many faults. They are BAD_PLAN with line and column.
+
+    Behind a statement that cannot be read, reading goes on where it ends. Where a bracket that is never closed hides
+    its end, what fails is passed over until a statement can be read: it may be a part of the one before.
     """
     scanner = Scanner(text)
-    statements: list[Statement] = []
+    reading = Reading()
+    is_lost = False
     while True:
         scanner.skip(lines=True)
         if scanner.is_at_end:
-            return statements, scanner.take_comments()
-        is_bracketed = scanner.take("[")
-        opened = scanner.place(scanner.position - 1)
-        statement = _statement(scanner, is_bracketed=is_bracketed)
-        scanner.skip(lines=is_bracketed)
-        if is_bracketed and not scanner.take("]"):
-            if scanner.is_at_end:
-                raise plan_fault("this [ is never closed", opened, candidates=["]"])
-            scanner.refuse("]")
-        if is_bracketed:
-            scanner.skip(lines=False)
-        elif not scanner.is_at_line_end and not scanner.is_at("["):
-            scanner.refuse("the end of the line")
-        statement.comments = scanner.take_comments()
-        statements.append(statement)
+            reading.rest = scanner.take_comments()
+            return reading
+        start = scanner.position
+        try:
+            reading.statements.append(_whole_statement(scanner))
+            is_lost = False
+        except CartdeckError as fault:
+            if is_lost:
+                scanner.pass_line()
+                continue
+            reading.faults.append(fault.with_traceback(None))
+            if len(reading.faults) == most_faults:
+                return reading
+            is_lost = not scanner.pass_statement(start)
+
+
+def _whole_statement(scanner: Scanner) -> Statement:
+    """A statement to its end, in brackets or not."""
+    is_bracketed = scanner.take("[")
+    opened = scanner.place(scanner.position - 1)
+    statement = _statement(scanner, is_bracketed=is_bracketed)
+    scanner.skip(lines=is_bracketed)
+    if is_bracketed and not scanner.take("]"):
+        if scanner.is_at_end:
+            raise plan_fault("this [ is never closed", opened, candidates=["]"])
+        scanner.refuse("]")
+    if is_bracketed:
+        scanner.skip(lines=False)
+    elif not scanner.is_at_line_end and not scanner.is_at("["):
+        scanner.refuse("the end of the line")
+    statement.comments = scanner.take_comments()
+    return statement
 
 
 def _statement(scanner: Scanner, *, is_bracketed: bool) -> Statement:

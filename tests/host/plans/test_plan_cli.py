@@ -57,16 +57,39 @@ def test_a_fault_is_one_paragraph_with_its_place(cartdeck: Command, tmp_path: Pa
     assert cartdeck("check", "-", stdin="a -> b").returncode == 2
 
 
-def test_of_several_faults_check_tells_the_first_in_the_text(cartdeck: Command) -> None:
-    for text, line in (
-        ("a -> ech -> b\n\nfoo.bar = 3\n", 1),
-        ("foo.bar = 3\na -> ech -> b\n", 1),
-        ("a -> echo -> b\nfoo.bar = 3\nb -> ech -> c\nx media:y\n", 2),
-    ):
-        record = json.loads(cartdeck("check", "-", "--json", stdin=text).stdout)["error"]
-        assert record["details"]["line"] == line, record
-    assert "step ech" in cartdeck("check", "-", stdin="a -> ech -> b\n\nfoo.bar = 3\n").stderr
-    assert "no step foo" in cartdeck("check", "-", stdin="foo.bar = 3\na -> ech -> b\n").stderr
+SEVERAL_FAULTS: list[tuple[str, list[int]]] = [
+    ("foo.bar = 3\na -> ech -> b\n", [1, 2]),
+    ("a -> echo -> b\nfoo.bar = 3\nb -> ech -> c\nx media:y\n", [2, 3, 4]),
+    ("a => b\nb -> ech -> c\nc = d\n", [1, 3]),
+]
+
+
+def test_check_tells_all_faults_of_a_plan_in_the_order_of_the_text(cartdeck: Command) -> None:
+    for text, lines in SEVERAL_FAULTS:
+        record = json.loads(cartdeck("check", "-", "--json", stdin=text).stdout)
+        assert [one["details"]["line"] for one in record["faults"]] == lines, record
+        assert record["error"] == record["faults"][0]
+
+
+def test_run_and_show_tell_the_first_of_the_faults(cartdeck: Command) -> None:
+    text = "a -> ech -> b\n\nfoo.bar = 3\n"
+    done = cartdeck("check", "-", stdin=text)
+    first, second = "error: line 1, column 6: step ech", "error: line 3, column 1: there is no step foo"
+    assert done.stderr.index(first) < done.stderr.index(second)
+    for command in ("run", "show"):
+        other = cartdeck(command, "-", stdin=text)
+        assert (other.returncode, other.stderr.startswith(first), second in other.stderr) == (3, True, False)
+    assert done.returncode == 3
+
+
+def test_what_is_set_counts_in_a_plan_with_a_fault_too(cartdeck: Command) -> None:
+    text = "() -> misbehave -> x\nfoo.bar = 3\n"
+    without, given = (
+        json.loads(cartdeck("check", "-", "--json", *more, stdin=text).stdout)["faults"]
+        for more in ((), ("--set", "misbehave.action=raise", "--set", "foo.bar=4"))
+    )
+    assert [one["code"] for one in without] == ["MISSING_ARGUMENT", "BAD_PLAN"]
+    assert [one["code"] for one in given] == ["BAD_PLAN"]
 
 
 def test_fmt_prints_writes_and_checks(cartdeck: Command, tmp_path: Path) -> None:
