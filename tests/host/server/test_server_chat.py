@@ -143,6 +143,7 @@ def test_an_answer_can_be_sent_back_as_a_message(client: Any) -> None:
         ("temperature", "1", "BAD_ARGUMENT"),
         ("frequency_penalty", 3, "BAD_ARGUMENT"),
         ("top_logprobs", 3, "BAD_ARGUMENT"),
+        ("tool_choice", "required", "BAD_ARGUMENT"),
         ("response_format", {"type": "json_schema"}, "MISSING_ARGUMENT"),
         ("response_format", {"type": "xml"}, "BAD_ARGUMENT"),
         ("stream_options", {"include_usage": True}, "BAD_ARGUMENT"),

@@ -154,6 +154,10 @@ class ChatRequest(TextRequest):
             raise failure(Code.BAD_ARGUMENT, message, argument="max_completion_tokens")
         if self.top_logprobs and not self.logprobs:
             raise failure(Code.BAD_ARGUMENT, "top_logprobs needs logprobs: true.", argument="top_logprobs")
+        if not self.tools and self.tool_choice not in (None, "auto", "none"):
+            raise failure(
+                Code.BAD_ARGUMENT, "tool_choice asks for a call, and there are no tools.", argument="tool_choice"
+            )
         if self.tools and self.parallel_tool_calls is False and self.tool_choice != "none":
             message = (
                 "parallel_tool_calls: false cannot be served here: an answer may hold several calls. Leave it out."
