@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,16 @@ import pytest
 from cartdeck import Code, Data, Engine, Progress, Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_tasks_left", "phases")]
+
+NEIGHBOUR = """
+import os, sys, time
+
+os.sched_setaffinity(0, {int(sys.argv[1])})
+until_s = time.monotonic() + 2.5
+print("there", flush=True)
+while time.monotonic() < until_s:
+    pass
+"""
 
 
 async def test_a_stopped_process_gets_nothing_new_and_is_used_again_when_it_goes_on(
@@ -69,6 +80,38 @@ async def test_a_process_that_computes_is_neither_hung_nor_silent(
     async with Engine(settings) as engine:
         result = await engine.run("compute", {"count": count, "native": native}, timeout_s=60)
         assert int(result.text) == count * (count - 1) // 2
+
+
+def put_last(pid: int, core: int) -> None:
+    """All threads of a process run on one core, and only when nobody else wants it."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setaffinity(int(thread.name), {core})
+    group = Path(f"/proc/{pid}/autogroup")  # where each session of processes has a share of its own
+    if group.exists():
+        group.write_text("19", "ascii")
+
+
+async def test_a_process_that_gets_no_core_is_not_hung(quick: Callable[..., Settings]) -> None:
+    """Another one has the core for 2.5 s; of it, the process that computes has a few milliseconds."""
+    settings = quick(health={"heartbeat_s": 0.2, "keepalive_s": 0.1}, call={"silence_s": 20.0})
+    async with Engine(settings) as engine:
+        await engine.load("phases", timeout_s=30)
+        [session] = engine.pool.sessions
+        assert session.process is not None
+        core = min(os.sched_getaffinity(0))
+        put_last(session.process.pid, core)
+        neighbour = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", NEIGHBOUR, str(core)), stdout=asyncio.subprocess.PIPE
+        )
+        assert neighbour.stdout is not None
+        await neighbour.stdout.readline()
+        running = asyncio.create_task(engine.run("compute", {"count": 40_000_000, "native": True}))
+        await asyncio.wait_for(neighbour.wait(), 60)
+        assert not running.done() or running.exception() is None
+        assert engine.pool.sessions == [session]
+        running.cancel()
+        await asyncio.wait([running])
 
 
 @pytest.mark.parametrize("cap", ["raise-here", "raise-in-worker"])

@@ -59,7 +59,7 @@ class Handshake:
 
 async def within_limits(answer: "asyncio.Future[T]", process: Process, *, step: str, limits: StartSettings) -> T:
     """Wait for one step of the handshake. START_FAILED when the process was quiet for `step_s`: no byte on stderr and
-    no CPU time; a slow import is neither. The caller bounds the whole by `hard_s`."""
+    no CPU time, nor waited for a core; a slow import is neither. The caller bounds the whole by `hard_s`."""
     loop = asyncio.get_running_loop()
     signs = (process.log.total_bytes, process.cpu_s())
     quiet_since_s = loop.time()
@@ -74,7 +74,7 @@ async def within_limits(answer: "asyncio.Future[T]", process: Process, *, step: 
             )
         await asyncio.wait([answer], timeout=min(left_s, limits.step_s / _LOOKS_PER_STEP))
         now_signs = (process.log.total_bytes, process.cpu_s())
-        if now_signs != signs:
+        if now_signs != signs or process.waits_for_cpu():
             signs, quiet_since_s = now_signs, loop.time()
     return answer.result()
 

@@ -26,13 +26,14 @@ class Health:
     def is_hung(self, now_s: float) -> bool:
         """Whether heartbeats are missing and, for one heartbeat's time more, CPU time and stderr stood still too.
 
-        A process that computes with the interpreter lock held misses heartbeats and is busy, not hung.
+        A process that computes with the interpreter lock held misses heartbeats and is busy, not hung; so is one that
+        would compute and gets no core, because others have them.
         """
         if now_s - self.heard_at_s <= self._limit_s:
             self.is_suspect = False
             return False
         signs = (self._process.cpu_s(), self._process.log.total_bytes)
-        if not self.is_suspect or signs != self._signs:
+        if not self.is_suspect or signs != self._signs or self._process.waits_for_cpu():
             self.is_suspect = True
             self._signs, self._signs_at_s = signs, now_s
             return False

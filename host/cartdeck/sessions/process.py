@@ -114,6 +114,15 @@ class Process:
         fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold spaces
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def waits_for_cpu(self) -> bool:
+        """Whether a thread of it could go on, had it a core. False where the system does not tell."""
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                text = stat.read_bytes()
+                if text[text.rindex(b")") + 2 :].startswith(b"R"):
+                    return True
+        return False
+
     def rss_bytes(self) -> int | None:
         """The memory of the process that lies in RAM now, give or take 10 ms; None where the system does not tell.
 
