@@ -244,7 +244,7 @@ def test_a_process_that_dies_under_a_stream_is_an_error_event_and_the_next_reque
 
 
 def test_silent_streams_say_something_while_a_model_loads(talkative: Any) -> None:
-    connection = talkative.send(CHAT, {"model": "act:load=1.5,tokens=1", "messages": MESSAGES, "stream": True})
+    connection = talkative.send(CHAT, {"model": "act:load=3,tokens=1", "messages": MESSAGES, "stream": True})
     heard, times = b"", [time.monotonic()]
     while piece := connection.recv(65536):
         times.append(time.monotonic())
@@ -254,7 +254,7 @@ def test_silent_streams_say_something_while_a_model_loads(talkative: Any) -> Non
     connection.close()
     assert heard.count(b": waiting\n\n") >= 3
     assert heard.index(b": waiting") < heard.index(b"data: ")
-    assert max(later - sooner for sooner, later in pairwise(times)) < 1.4
+    assert max(later - sooner for sooner, later in pairwise(times)) < 2.8
 
 
 def test_a_full_queue_is_a_503_that_says_when_to_come_again(start: Any) -> None:
