@@ -51,7 +51,7 @@ class Assembly:
                 first = self._headers.setdefault(alias.text, statement)
                 if first is not statement:
                     message = f"{alias.text} is declared twice, first at {first.alias.place}"
-                    self._doubt(plan_fault(message, alias.place), alias.text)
+                    self._doubt(plan_fault(message, alias.place, candidates=[f"{alias.text}-2"]), alias.text)
             case Wiring():
                 self._wirings.setdefault(alias.text, []).append(statement)
             case Naming():
@@ -210,7 +210,8 @@ class Assembly:
                 message = f"the step {alias} is not wired; write SOURCE -> {alias} -> TARGET (or () for none)"
                 near = near_names(alias, self._wirings)
                 unheaded = [name for name in near if name not in self._headers]  # one of these may be what it is for
-                self._doubt(plan_fault(message, header.alias.place, candidates=near), *unheaded)
+                known = near or sorted(self._wirings)
+                self._doubt(plan_fault(message, header.alias.place, candidates=known), *unheaded)
         owned = [one for constants in self._constants.values() for one in constants.values()]
         for statement in (*owned, *self._settings.values()):
             if statement.alias.text not in self._wirings:
@@ -228,8 +229,12 @@ class Assembly:
             message = f"{alias} is declared as an input, and {producers[alias]} gives it"
             self._doubt(plan_fault(message, header.alias.place, candidates=[f"{alias}-2"]), alias)
         elif alias not in self._wirings and not any(alias in step.sources for step in self.steps.values()):
-            near = near_names(alias, [source for step in self.steps.values() for source in step.sources])
-            self._doubt(plan_fault(f"the input {alias} is used by no step", header.alias.place, candidates=near), *near)
+            taken = {source for step in self.steps.values() for source in step.sources}
+            near = near_names(alias, taken)
+            known = near or sorted(taken - producers.keys())
+            self._doubt(
+                plan_fault(f"the input {alias} is used by no step", header.alias.place, candidates=known), *near
+            )
 
 
 def _no_step(alias: Word, steps: Iterable[str]) -> CartdeckError:

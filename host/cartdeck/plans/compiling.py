@@ -139,7 +139,8 @@ def _fitted(
 def _cycle_fault(plan: Plan, cycle: list[str]) -> CartdeckError:
     path = " -> ".join(cycle if len(cycle) <= _SHOWN_IN_CYCLE else [*cycle[:5], "…", *cycle[-5:]])
     place = plan.steps[cycle[0]].place("step")
-    return plan_fault(f"steps need each other: {path}", place, code=Code.PLAN_CYCLE, details={"path": cycle})
+    message, candidates = f"steps need each other: {path}", cycle[1 : _SHOWN_IN_CYCLE + 1]
+    return plan_fault(message, place, code=Code.PLAN_CYCLE, candidates=candidates, details={"path": cycle})
 
 
 class _Looping:

@@ -68,13 +68,14 @@ def _order(fault: CartdeckError) -> tuple[bool, Place]:
     return place is None, place or Place(0, 0)
 
 
-def at_place(error: CartdeckError, place: Place | None, *, step: str) -> CartdeckError:
-    """An error that a step's cap or argument met elsewhere, with its place in the plan."""
+def at_place(error: CartdeckError, place: Place | None, *, step: str, candidates: Sequence[str] = ()) -> CartdeckError:
+    """An error that a step's cap or argument met elsewhere, with its place in the plan; and with `candidates` where it
+    brings none of its own."""
     where = f"{place}: " if place is not None else ""
     details: dict[str, Any] = {**error.details, "step": step}
     if place is not None:
         details |= {"line": place.line, "column": place.column}
-    candidates = error.details.get("near") or error.details.get("known")
-    if candidates and "candidates" not in details:
-        details["candidates"] = candidates
+    found = error.details.get("near") or error.details.get("known") or list(candidates)
+    if found and "candidates" not in details:
+        details["candidates"] = found
     return failure(error.code, f"{where}step {step}: {error.message}", argument=error.argument, details=details)

@@ -115,11 +115,15 @@ class Fitting:
             except CartdeckError as error:
                 found = self._by_alias(step) if error.code is Code.NO_SUCH_CAP else None
                 if found is None:
-                    self._tell(at_place(error, step.place("cap"), step=step.name))
+                    known = self._aliases() if error.code is Code.NO_SUCH_CAP else ()
+                    self._tell(at_place(error, step.place("cap"), step=step.name, candidates=known))
                     return None
                 route = found
             self._routes[key] = route
         return route
+
+    def _aliases(self) -> list[str]:
+        return sorted({route.definition.alias for route in self._router.routes})
 
     def _by_alias(self, step: Step) -> Route | None:
         """The cap with an alias that its URN does not hold, such as identity."""

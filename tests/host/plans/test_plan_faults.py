@@ -134,6 +134,27 @@ def test_what_is_said_twice_is_told_where_it_is_said_again(router: Router) -> No
     assert lines(faults(router, text)) == [2, 5, 7, 10]
 
 
+KINDS: dict[str, str] = {
+    "no match": "x media:audio\nx -> shout -> y",
+    "two equal matches": "(a, b) -> pair -> x",
+    "a cycle": "b -> x -> a\nx echo\na -> y -> b\ny echo",
+    "an unknown cap": "a -> zzzz -> b",
+    "a media conflict": "x -> transcribe-speech -> a\nx -> describe-image -> b",
+    "a duplicate alias": "x echo\nx shout\na -> x -> b",
+    "an undefined alias": "a -> echo -> b\nzzzz.data = x",
+    "an alias that is not wired": "a -> echo -> b\nzzzz echo",
+    "an unused input": "a -> echo -> b\nzzzz media:x",
+}
+
+
+@pytest.mark.parametrize("text", KINDS.values(), ids=KINDS)
+def test_each_kind_of_fault_has_line_column_and_candidates(router: Router, text: str) -> None:
+    (found,) = faults(router, text)
+    assert found.details["line"]
+    assert found.details["column"]
+    assert found.details["candidates"]
+
+
 STATEMENTS: list[tuple[str, list[int]]] = [
     ("a = b\na -> shout -> b\nc => d\n", [1, 3]),
     ("a -> shout\nb -> join -> c\n-> d\n", [1, 3]),
