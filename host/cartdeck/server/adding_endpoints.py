@@ -64,6 +64,8 @@ class AddingEndpoints:
         self._service = service
 
     async def add(self, request: Request) -> Any:
+        """Raises Refused 403 beside guarded models, whose weights would get a name without guards."""
+        self._service.check_unguarded("/models/add")
         asked = await read_json(request, AddModelRequest, self._service.options.limits)
         wanted = AddRequest(
             repository=asked.repository,

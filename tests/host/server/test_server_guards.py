@@ -305,7 +305,7 @@ def test_nothing_leads_around_the_guards_unless_the_server_is_told_so(
     guarded: Any, place: Path, start_guarded: Callable[..., Any]
 ) -> None:
     call = {"cap": "cap:chat", "arguments": {"messages": {"messages": []}, "model": "act:tokens=3"}}
-    for path, body in (("/caps/call", call), ("/plans/run", {"plan": "x"})):
+    for path, body in (("/caps/call", call), ("/plans/run", {"plan": "x"}), ("/models/add", {"repository": "o/n"})):
         status, answer = guarded.post(path, body)
         assert (status, answer["error"]["code"]) == (403, "GUARDED")
     assert guarded.post("/caps/call", {"cap": "cap:list-models", "stream": False})[0] == 200
