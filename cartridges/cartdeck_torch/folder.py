@@ -89,7 +89,7 @@ def read_folder(path: Path) -> ModelFolder:
         raise _unsafe(folder, [path.name])
     config_path = folder / CONFIG
     if not config_path.is_file():
-        gguf = sorted(file.name for file in folder.glob("*.gguf")) if folder.is_dir() else []
+        gguf = sorted(file.name for file in path.glob("*.gguf")) if path.is_dir() else []
         if gguf:
             raise failure(
                 Code.BAD_MODEL_FILE,

@@ -117,6 +117,9 @@ def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path: Path) -> None:
     assert error_of(tmp_path).code is Code.FILE_NOT_FOUND
     (tmp_path / "passwd").write_text("root")
     assert f"{tmp_path / 'passwd'} is no file of a model" in error_of(tmp_path / "passwd").message
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    assert f"{tmp_path / 'passwd'} is no file of a model" in error_of(tmp_path / "passwd").message
+    assert "model.gguf" in error_of(tmp_path).message
     (tmp_path / "config.json").write_text("[1]")
     assert error_of(tmp_path).code is Code.BAD_MODEL_FILE
     (tmp_path / "config.json").write_text("{}")
