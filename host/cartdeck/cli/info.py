@@ -30,11 +30,17 @@ def info(
     from cartdeck.cli.listing import print_rows, print_text
     from cartdeck.cli.model_spec import check_spec
     from cartdeck.cli.render import json_line
+    from cartdeck_protocol.errors import CartdeckError
 
     check_spec(spec, argument="SPEC")
 
     async def work(ask: Ask) -> None:
-        record = (await ask(CAP, {"model": spec, **opt.given(context_size=context_size)})).json()
+        try:
+            record = (await ask(CAP, {"model": spec, **opt.given(context_size=context_size)})).json()
+        except CartdeckError as error:
+            if error.argument == "model":
+                error.argument = "SPEC"
+            raise
         if as_json:
             print_text(json_line(record))
         else:
