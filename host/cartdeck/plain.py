@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from cartdeck.events import Result
+    from cartdeck_protocol.caps import OutputDefinition
 
 
-def result_record(cap: str, result: "Result") -> dict[str, Any]:
-    """The result as one JSON record: the main output under `text`, `items` or `base64`."""
+def result_record(cap: str, result: "Result", *, main: "OutputDefinition | None" = None) -> dict[str, Any]:
+    """The result as one JSON record: the main output under `text`, `items` or `base64`. Where nothing came of `main`,
+    the cap's definition of it, that is an empty text, or no items."""
     outputs = {name: output_record(result, name) for name in result.outputs}
+    if main is not None:
+        outputs.setdefault("", {"items": []} if main.is_sequence else {"text": ""})
     return {
         "cap": cap,
         **outputs.pop("", {}),

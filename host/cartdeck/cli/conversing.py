@@ -159,7 +159,8 @@ class Conversation:
                 await writer.take(event)
             await writer.finish()
         if options.as_json:
-            await in_thread(output.write, json_line(result_record(self._cap, call.result)).encode())
+            main = None if call.route is None else call.route.definition.main_output
+            await in_thread(output.write, json_line(result_record(self._cap, call.result, main=main)).encode())
         elif not output.is_terminal:
             await in_thread(output.write, b"\n")
 

@@ -99,7 +99,7 @@ async def make_call(
     result = call.result
     output.commit()
     if options.as_json:
-        record = result_record(cap, result)
+        record = result_record(cap, result, main=main_output)
         if is_streamed:
             for key in ("text", "items", "base64"):
                 record.pop(key, None)

@@ -83,7 +83,8 @@ class NativeEndpoints:
             [result] = await collect_all([served], request)
         finally:
             await close()
-        return json_response(result_record(asked.cap, result))
+        definition = self._service.engine.router.route_text(asked.cap, arguments).definition
+        return json_response(result_record(asked.cap, result, main=definition.main_output))
 
     def _read_call_form(
         self, texts: dict[str, Any], files: Mapping[str, Sequence[UploadFile]]

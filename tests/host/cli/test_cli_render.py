@@ -10,6 +10,7 @@ from cartdeck.cli.exit_codes import ExitCode, exit_code
 from cartdeck.cli.render import error_record, error_text, json_line
 from cartdeck.events import KeptOutput, Result
 from cartdeck.plain import result_record
+from cartdeck_protocol.caps import load_shared_definition
 from cartdeck_protocol.errors import Code, failure
 
 
@@ -106,6 +107,14 @@ def test_a_result_record_names_the_cap_the_outputs_and_the_provenance() -> None:
         "progress": 1.0,
         "provenance": {"seed": 7, "loss": "inf"},
     }
+
+
+def test_a_result_of_which_nothing_came_has_its_main_output_all_the_same() -> None:
+    nothing = Result({}, 1.0, {})
+    chat, vectors = load_shared_definition("chat"), load_shared_definition("embed-text")
+    assert result_record("cap:chat", nothing, main=chat.main_output)["text"] == ""
+    assert result_record("cap:embed-text", nothing, main=vectors.main_output)["items"] == []
+    assert result_record("cap:discard", nothing, main=None).keys() == {"cap", "progress", "provenance"}
 
 
 def test_a_json_record_is_one_line() -> None:

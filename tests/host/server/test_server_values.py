@@ -218,7 +218,7 @@ def test_a_json_list_is_the_items_of_a_sequence_and_a_text_is_one_item(server: A
         what = {"cap": "embed-text"} if key == "arguments" else {"plan": "(texts, model) -> embed-text -> vectors"}
         return server.post(path, {**what, key: {"texts": texts, "model": "act:"}, "stream": False})
 
-    for texts, count in ((["one", "two", "three"], 3), ("one", 1), ('["one", "two"]', 1)):
+    for texts, count in ((["one", "two", "three"], 3), ([], 0), ("one", 1), ('["one", "two"]', 1)):
         status, told = ask(texts)
         assert status == 200, told
         assert len(told.get("outputs", {}).get("vectors", told)["items"]) == count
