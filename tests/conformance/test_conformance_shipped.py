@@ -1,6 +1,7 @@
 """The echo cartridge passes the kit; the command line says it in text and in JSON, and ends with a code."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def test_a_peer_that_nobody_answers_for_is_named() -> None:
 
 
 def test_a_failed_check_ends_with_1_and_says_what_to_do() -> None:
-    command = f"{sys.executable} {DOUBLES / 'broken_answer.py'} 6"
+    command = shlex.join([sys.executable, str(DOUBLES / "broken_answer.py"), "6"])
     done = cartdeck("check", command, "--only", "6", "--fast")
     assert done.returncode == 1
     assert "no voice today" in done.stdout
@@ -54,7 +55,8 @@ def test_an_interrupt_ends_the_check_and_leaves_no_process(tmp_path: Path) -> No
     pids = tmp_path / "pids"
     program = tmp_path / "sleeper.py"
     program.write_text(f"import os, time\nopen({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')\ntime.sleep(60)\n")
-    with subprocess.Popen([*CARTDECK, "check", f"{sys.executable} {program}"], stdout=subprocess.DEVNULL) as running:
+    command = shlex.join([sys.executable, str(program)])
+    with subprocess.Popen([*CARTDECK, "check", command], stdout=subprocess.DEVNULL) as running:
         until(pids.exists)
         running.send_signal(signal.SIGINT)
         assert running.wait(60) == 130
