@@ -1,5 +1,7 @@
 """All faults of a plan at once: each that is independent, in the order of the text, and none that only follows."""
 
+import random
+import re
 from itertools import combinations
 from typing import Any
 
@@ -201,3 +203,35 @@ def test_any_text_has_its_faults_in_order_and_the_first_is_what_reading_raises(w
     with pytest.raises(CartdeckError) as caught:
         Plan.parse(text)
     assert (caught.value.details["line"], caught.value.details["column"]) == min(places)
+
+
+def test_a_plan_with_words_changed_at_random_is_compiled_or_has_its_faults_in_order(router: Router) -> None:
+    chance = random.Random(7)
+    spare = [
+        "tell.words",
+        "echo",
+        "->",
+        "(",
+        ")",
+        "]",
+        "{retry=2}",
+        "media:audio",
+        "identity",
+        "= 3",
+        "joined",
+        "\n",
+        "()",
+    ]
+    for _ in range(400):
+        words = re.findall(r"\s+|\S+", SOUND)
+        for _ in range(chance.randint(1, 4)):
+            words[chance.randrange(len(words))] = chance.choice([*spare, *words])
+        text = "".join(words)
+        found = told(router, text)
+        assert found == sorted(set(found)), text
+        if not found:
+            assert compile_plan(Plan.parse(text), router).steps
+            continue
+        with pytest.raises(CartdeckError) as caught:
+            compile_plan(Plan.parse(text), router)
+        assert (caught.value.details["line"], caught.value.details["column"]) in found, text
