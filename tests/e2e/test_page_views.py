@@ -19,6 +19,7 @@ HOSTILE = "act:tokens=1,<img src=x onerror=alert(1)>/<script>alert(1)</script>"
 MODELS = {
     "talker": "act:tokens=4000,pace=0.02",
     "brief": "act:tokens=3",
+    "long": "act:tokens=400,pace=0.002",
     "gone": "act:tokens=5",
     "fetched": "act:obtain=60",
     "loading": "act:load=60",
@@ -135,6 +136,23 @@ def test_a_dialogue_comes_word_by_word_and_esc_stops_it(opened: Any, server: Any
     roles = [one["role"] for one in asked.value.post_data_json["messages"]]
     assert roles == ["user", "assistant", "user"]
     page.wait_for_selector("#announcements:text('The answer is complete: t0 t1 t2')", state="attached")
+
+
+def test_a_long_answer_is_followed_to_its_end_above_the_field_for_the_next_message(opened: Any, server: Any) -> None:
+    page = opened(f"{server.url}/#/playground")
+    page.wait_for_selector(LIVE)
+    for width in (360, 1280):
+        page.set_viewport_size({"width": width, "height": 640})
+        page.select_option("#panel-chat select", "long")
+        page.fill("#chat-input", "Hello")
+        page.keyboard.press("Enter")
+        page.locator(".message.assistant").last.locator(".note:has-text('400 tokens')").wait_for()
+        end, field = page.evaluate(
+            "[[...document.querySelectorAll('.message.assistant')].at(-1), document.querySelector('.composer')]"
+            ".map((one) => one.getBoundingClientRect()).map((box, index) => index ? box.top : box.bottom)"
+        )
+        assert 0 < end <= field
+        page.click("#panel-chat >> text=New dialogue")
 
 
 def test_an_image_goes_along_with_a_message(opened: Any, server: Any) -> None:

@@ -9,6 +9,8 @@ import { imageTray } from "./image_tray.js";
 import { modelSelect } from "./model_select.js";
 
 const MOST_MESSAGES = 200;
+/** Pixels: an end of an answer that lies further below what is seen is not followed; whoever scrolled up reads there. */
+const FOLLOWED = 240;
 
 export function chat(panel) {
   const model = modelSelect("chat");
@@ -41,8 +43,14 @@ export function chat(panel) {
     messages.append(node);
     empty.hidden = true;
     while (messages.childElementCount > MOST_MESSAGES) messages.firstElementChild.remove();
-    node.scrollIntoView({ block: "nearest" });
+    follow(node, Infinity);
     return { node, text, note };
+  }
+
+  /** Scrolls until the end of the message is above the field for the next one, if it is not more than `most` below. */
+  function follow(node, most) {
+    const below = node.getBoundingClientRect().bottom + 8 - form.getBoundingClientRect().top;
+    if (below > 0 && below <= most) window.scrollBy(0, below);
   }
 
   async function run(content, images, shownText) {
@@ -85,7 +93,7 @@ export function chat(panel) {
       told.text += piece;
       answer.text.appendData(answer.text.length ? piece : piece.trimStart());
       answer.note.textContent = "";
-      if (answer.node.getBoundingClientRect().bottom < window.innerHeight + 200) answer.node.scrollIntoView({ block: "nearest" });
+      follow(answer.node, FOLLOWED);
     }
     told.reason = choice?.finish_reason ?? told.reason;
     told.tokens = data.usage?.completion_tokens ?? told.tokens;
@@ -103,6 +111,7 @@ export function chat(panel) {
       speed,
     ];
     answer.note.textContent = words.filter(Boolean).join(" · ") || "no text came";
+    follow(answer.node, FOLLOWED);
     announce(told.reason === "stopped" ? "The answer was stopped." : `The answer is complete: ${told.text.slice(0, 300)}`);
   }
 
