@@ -14,7 +14,7 @@ import pytest
 
 from cartdeck import Engine, Settings
 from cartdeck.doctor.finding import Finding, Health, is_well
-from cartdeck.doctor.libraries import examine_llama
+from cartdeck.doctor.libraries import examine_extra, examine_llama, wanted_by_extras
 from cartdeck.doctor.machine import examine_machine
 from cartdeck.doctor.storage import size_bytes
 from cartdeck.sessions.leftover import (
@@ -49,6 +49,30 @@ def test_a_build_of_llama_is_held_against_the_cpu(
     assert finding.health is health
     assert words in finding.said
     assert bool(finding.remedy) == (health is not Health.GOOD)
+
+
+def test_an_extra_whose_libraries_are_too_old_or_too_new_is_no_more_whole_than_one_that_lacks_them() -> None:
+    good = examine_extra("models", [("filelock", "3.13", ">=3.13"), ("httpx2", "2.9.1", "<3,>=2"), ("torch", "1", "")])
+    assert good == Finding(topic="extra models", said="filelock 3.13, httpx2 2.9.1, torch 1")
+    bad = examine_extra("torch", [("torch", None, ">=2"), ("transformers", "4.57.1", "<6,>=5.17"), ("soxr", "1", "")])
+    assert bad.said == "lacks torch; transformers 4.57.1 is installed, wanted is <6,>=5.17"
+    assert (bad.health, bad.remedy) == (Health.NOTE, "pip install 'cartdeck[torch]'")
+
+
+def test_what_extras_want_is_read_from_the_metadata() -> None:
+    lines = [
+        "anyio>=4.4",
+        "pip>=24.1; extra == 'models'",
+        "httpx2<3,>=2 ; python_version > '3' and extra == \"models\"",
+        "uvicorn[standard] (>=0.35); extra == 'server'",
+        "torch; extra == 'torch'",
+        "torch>=2; extra == 'all'",
+    ]
+    assert wanted_by_extras(lines) == {
+        "models": [("pip", ">=24.1"), ("httpx2", "<3,>=2")],
+        "server": [("uvicorn", ">=0.35")],
+        "torch": [("torch", "")],
+    }
 
 
 def test_what_can_be_lived_without_is_no_problem() -> None:

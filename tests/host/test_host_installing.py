@@ -22,7 +22,7 @@ from cartdeck.installing.lock_file import read_lock
 from cartdeck.installing.offline import offline_reason, refuse_addresses
 from cartdeck.installing.pip_install import progress_form
 from cartdeck.installing.registration import link_folder, pin, unregister
-from cartdeck.installing.version_order import version_key
+from cartdeck.installing.version_order import is_version_in, version_key
 from cartdeck.scaffold.new_cartridge import new_cartridge
 from cartdeck.sessions.leftover import engine_mark
 from cartdeck_protocol.errors import CartdeckError, Code
@@ -289,3 +289,21 @@ def test_versions_have_the_order_of_python_packages() -> None:
     ]
     assert sorted(random.Random(7).sample(ordered, len(ordered)), key=version_key) == ordered
     assert version_key("1.0") == version_key("1.0.0") == version_key("v1")
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "is_in"),
+    [
+        ("2.11.0+cpu", ">=2.11,<3", True),
+        ("3.0", "<3,>=2", False),
+        ("24.0", ">=24.1", False),
+        ("1.0", "==1.0.0", True),
+        ("1.0+cpu", "==1.0", True),
+        ("1.2", "!=1.2", False),
+        ("1.2", "~=9.9", True),
+        ("1.2", "==1.*", True),
+        ("0.3", "", True),
+    ],
+)
+def test_a_version_is_held_against_what_is_wanted(version: str, wanted: str, is_in: bool) -> None:
+    assert is_version_in(version, wanted) is is_in

@@ -8,14 +8,18 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from cartdeck.doctor.finding import Finding, Health
+from cartdeck.installing.version_order import is_version_in
 
 DISTRIBUTION: Final = "cartdeck"
 _ALL: Final = "all"
+_OF_EXTRA: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?(?P<wanted>[^;]*);.*extra == ['\"](?P<extra>[^'\"]+)['\"]"
+)
 _PROBE_S: Final = 120.0
 _LLAMA: Final = "import llama_cpp, json; print(json.dumps(llama_cpp.llama_print_system_info().decode()))"
 _REBUILD: Final = "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python"
@@ -38,20 +42,24 @@ _CPU_NAMES: Final = {
 
 def examine_libraries() -> Iterator[Finding]:
     for extra, needs in sorted(_extras().items()):
-        found = {name: _version(name) for name in needs}
-        missing = [name for name, version in found.items() if version is None]
-        if missing:
-            yield Finding(
-                topic=f"extra {extra}",
-                said=f"lacks {', '.join(missing)}",
-                health=Health.NOTE,
-                remedy=f"pip install 'cartdeck[{extra}]'",
-            )
-        else:
-            listed = ", ".join(f"{name} {version}" for name, version in found.items())
-            yield Finding(topic=f"extra {extra}", said=listed)
+        yield examine_extra(extra, [(name, _version(name), wanted) for name, wanted in needs])
     if _version("llama-cpp-python") is not None:
         yield examine_llama(_ask_llama(), cpu_flags())
+
+
+def examine_extra(extra: str, needs: Sequence[tuple[str, str | None, str]]) -> Finding:
+    """What is to be said of the libraries of an extra: each with its installed version and the one that is wanted."""
+    missing = [name for name, version, _ in needs if version is None]
+    unfit = [
+        f"{name} {version} is installed, wanted is {wanted}"
+        for name, version, wanted in needs
+        if version is not None and not is_version_in(version, wanted)
+    ]
+    if not missing and not unfit:
+        listed = ", ".join(f"{name} {version}" for name, version, _ in needs)
+        return Finding(topic=f"extra {extra}", said=listed)
+    said = "; ".join([*([f"lacks {', '.join(missing)}"] if missing else []), *unfit])
+    return Finding(topic=f"extra {extra}", said=said, health=Health.NOTE, remedy=f"pip install 'cartdeck[{extra}]'")
 
 
 def examine_llama(answer: tuple[int, str], flags: set[str]) -> Finding:
@@ -101,18 +109,22 @@ def _ask_llama() -> tuple[int, str]:
     return 0, str(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
-def _extras() -> dict[str, list[str]]:
-    """Extra → the distributions that it names."""
-    found: dict[str, list[str]] = {}
-    try:
-        lines = importlib.metadata.requires(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        return found
+def wanted_by_extras(lines: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Extra → the distributions that it names, each with the versions that it wants, "" for any; from the lines
+    Requires-Dist of a distribution's metadata."""
+    found: dict[str, list[tuple[str, str]]] = {}
     for line in lines:
-        named = re.match(r"([A-Za-z0-9._-]+).*extra == ['\"]([^'\"]+)['\"]", line)
-        if named is not None and named[2] != _ALL:
-            found.setdefault(named[2], []).append(named[1])
+        named = _OF_EXTRA.match(line)
+        if named is not None and named["extra"] != _ALL:
+            found.setdefault(named["extra"], []).append((named["name"], named["wanted"].strip(" ()")))
     return found
+
+
+def _extras() -> dict[str, list[tuple[str, str]]]:
+    try:
+        return wanted_by_extras(importlib.metadata.requires(DISTRIBUTION) or [])
+    except importlib.metadata.PackageNotFoundError:
+        return {}
 
 
 def _version(distribution: str) -> str | None:

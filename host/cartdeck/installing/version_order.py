@@ -4,8 +4,10 @@ The order is that of Python's packages (https://packaging.python.org/specificati
 no such version comes before all that are.
 """
 
+import operator
 import re
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 VersionKey: TypeAlias = tuple[
     int, int, tuple[int, ...], tuple[int, int], int, int, tuple[tuple[int, int, str], ...], str
@@ -18,6 +20,15 @@ _VERSION: Final = re.compile(
     r"(?P<dev>[-_.]?dev[-_.]?\d*)?"
     r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?"
 )
+_COMPARISON: Final = re.compile(r"(>=|<=|==|!=|>|<)\s*([^=*\s]+)")
+_COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
 _PRE: Final = {"a": 0, "alpha": 0, "b": 1, "beta": 1, "c": 2, "rc": 2, "pre": 2, "preview": 2}
 _LATEST: Final = 2**63
 
@@ -44,6 +55,17 @@ def version_key(text: str) -> VersionKey:
         if part
     )
     return (1, int(found["epoch"] or 0), release, pre, post, dev, local, "")
+
+
+def is_version_in(version: str, wanted: str) -> bool:
+    """Whether a version is one of those that `wanted` asks for, such as `>=2.4,<3`. A build's own label, as in
+    `2.11.0+cpu`, does not count, and an operator that is none of `>= > <= < == !=` asks for nothing."""
+    key = version_key(version.partition("+")[0])
+    for one in wanted.split(","):
+        found = _COMPARISON.fullmatch(one.strip())
+        if found is not None and not _COMPARED[found[1]](key, version_key(found[2])):
+            return False
+    return True
 
 
 def _number(text: str) -> int:
