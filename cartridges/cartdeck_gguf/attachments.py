@@ -138,7 +138,8 @@ async def obtain_attachments(
         record["projector"] = _identity(wanted.projector, obtained)
     elif "projector" in request.definition.arguments:
         try:
-            found = await asyncio.to_thread(_find_fitting, model, came_with)
+            with blaming("projector"):
+                found = await asyncio.to_thread(_find_fitting, model, came_with)
             if found is not None:
                 projector = found.path
                 record["projector"] = _identity(str(found.path), found)
