@@ -3,6 +3,7 @@ may run in several processes: each folder has one lock), small ones that are mad
 
 import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("gate")
+
+for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)  # what programs write is not to depend on the terminal that the tests are started from
 
 TESTS = Path(__file__).resolve().parent
 DATA = TESTS / "data"

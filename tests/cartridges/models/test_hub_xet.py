@@ -49,7 +49,7 @@ def test_xet_that_stands_still_is_said_and_left_once_for_plain_http(desk, hub, f
     stalled = [told for told in desk.told if told.phase == "stalled"]
     assert "Xet" in stalled[0].message
     assert storage_gets(hub, "/owner/name")
-    assert len(hub.asked_for("/xet-read-token/")) <= 2  # ours, and the library's
+    assert len(hub.asked_for("/xet-read-token/")) <= 4  # ours, and the library's, which may try again
     works = [told.work for told in desk.told if told.work is not None]
     assert works == sorted(works)
 
