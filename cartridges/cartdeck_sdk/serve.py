@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import sys
+from types import ModuleType
 
 from cartdeck_sdk.guard import FramePipes, claim_pipes, die_with_parent
 
@@ -16,14 +17,33 @@ def serve_package(package: str) -> None:
     """Guard the pipes, then import `package` and serve its `cartridge`. Does not return.
 
     A package that has no `cartridge` keeps it in its module `handlers`, so that `python -m PACKAGE manifest` need not
-    import them.
+    import them. CARTRIDGE_UNAVAILABLE where there is no such package, or nothing in it to serve.
     """
     die_with_parent()
     pipes = claim_pipes()
-    module = importlib.import_module(package)
+    module = _imported(package, f"no package {package} is installed in this Python")
     if not hasattr(module, "cartridge"):
-        module = importlib.import_module(f"{package}.handlers")
+        nothing = f"the package {package} has neither a `cartridge` nor a module `handlers` that has one"
+        module = _imported(f"{package}.handlers", nothing)
+        if not hasattr(module, "cartridge"):
+            raise _lacking(nothing)
     _serve(module.cartridge, pipes)
+
+
+def _imported(name: str, if_absent: str) -> ModuleType:
+    """The module `name`. What it imports itself and does not find is its own fault, and raised as it is."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise _lacking(if_absent) from None
+
+
+def _lacking(message: str) -> Exception:
+    from cartdeck_protocol.errors import Code, failure  # noqa: PLC0415  # after the guard, and only where it fails
+
+    return failure(Code.CARTRIDGE_UNAVAILABLE, message)
 
 
 def serve(cartridge: object) -> None:

@@ -171,6 +171,7 @@ def test_the_commands_install_list_choose_and_remove(settings: Settings, tmp_pat
     assert command("uninstall", "shout==1.9.0") == "shout 1.9.0 is gone\n"
     assert environments() == []
     assert "no shout" in command("uninstall", "shout", status=2)
+    assert "nothing at ./no-such-folder" in command("install", "./no-such-folder", status=2)
     assert "part of cartdeck itself" in command("uninstall", "echo", status=2)
 
 
@@ -253,6 +254,14 @@ def test_what_a_killed_process_left_is_swept(settings: Settings) -> None:
         (folder / "unfinished").write_text(mark, "utf-8")
     assert sweep_unfinished() == 1
     assert environments() == [own]
+
+
+def test_a_folder_whose_manifest_is_not_there_is_told_how_to_make_it(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "cartridge.toml").write_text('command = ["true"]\nmanifest = "none.json"\n', "utf-8")
+    with pytest.raises(CartdeckError, match=r"names the manifest .*none\.json, which cannot be read") as caught:
+        link_folder(tmp_path, settings.cartridge_folders[0])
+    assert caught.value.code is Code.FILE_NOT_FOUND
+    assert f"python -m cartdeck_sdk.manifest {tmp_path}" in caught.value.remedy
 
 
 def test_a_folder_with_a_cartridge_file_is_registered_where_it_lies(settings: Settings, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def install(
     from cartdeck.settings import load_settings
 
     settings, tell = load_settings(), _teller(quiet)
-    path = Path(distribution).expanduser()
+    path = _place(distribution)
     if (path / DESCRIPTION_FILE).is_file():
         print_text(f"{link_folder(path, _folder(settings))} -> {path.absolute()}\n")
         return
@@ -63,6 +63,21 @@ def install(
         return "".join(f"{one.name} {one.version} in {one.file}\n" for one in done)
 
     print_text(run_interruptible(work))
+
+
+def _place(distribution: str) -> Path:
+    """The path that it may be. Raises BAD_ARGUMENT for nothing, FILE_NOT_FOUND for a path where nothing is."""
+    from cartdeck.cartridge_file import DESCRIPTION_FILE
+    from cartdeck_protocol.errors import Code, failure
+
+    if not distribution.strip():
+        message = "DISTRIBUTION is empty; expected what pip takes, or a folder that holds cartridge.toml."
+        raise failure(Code.BAD_ARGUMENT, message, argument="DISTRIBUTION")
+    path = Path(distribution).expanduser()
+    plain = Path(distribution.partition("[")[0]).expanduser()  # pip takes extras behind a path too
+    if distribution.startswith(("./", "../", "/", "~")) and not path.exists() and not plain.exists():
+        raise failure(Code.FILE_NOT_FOUND, f"There is nothing at {distribution}.", argument="DISTRIBUTION")
+    return path.parent if path.name == DESCRIPTION_FILE and path.is_file() else path
 
 
 def uninstall(

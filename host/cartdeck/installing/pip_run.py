@@ -67,7 +67,8 @@ async def _run(command: Sequence[str], tell: Tell, what: str) -> None:
             remedy = f"Bring it with: {sys.executable} -m ensurepip"
             raise failure(Code.CARTRIDGE_UNAVAILABLE, "pip is not in this Python", details={"remedy": remedy})
         said = next((line for line in lines if line.startswith("ERROR: ")), lines[-1] if lines else f"status {status}")
-        raise failure(Code.START_FAILED, f"{what} failed: {said.removeprefix('ERROR: ')}", details={"log": lines})
+        details = {"log": lines, "remedy": f"The last lines of {what} say why."}
+        raise failure(Code.START_FAILED, f"{what} failed: {said.removeprefix('ERROR: ')}", details=details)
 
 
 async def _listen(stream: asyncio.StreamReader, last: deque[str], tell: Tell) -> None:

@@ -19,14 +19,11 @@ NEWEST: Final = "newest"
 def link_folder(source: Path, folder: Path) -> Path:
     """Register the cartridge in `source`, a folder that holds cartridge.toml, where it lies. The link that was made.
 
-    Raises BAD_ARGUMENT where the file is wrong, and INSUFFICIENT_STORAGE.
+    Raises BAD_ARGUMENT where the file is wrong, FILE_NOT_FOUND where what it names is not there, INSUFFICIENT_STORAGE.
     """
     source = source.absolute()
-    description = source / DESCRIPTION_FILE
+    link = folder / _name_in(source)
     try:
-        file = read_cartridge_file(description, description.read_bytes())
-        name = source.name if file.manifest is None else Manifest.from_json(file.manifest.read_bytes()).name
-        link = folder / name
         with guarded(folder):
             if link.is_symlink():
                 link.unlink()
@@ -38,6 +35,24 @@ def link_folder(source: Path, folder: Path) -> Path:
         reason = error.strerror or error
         raise failure(Code.INSUFFICIENT_STORAGE, f"{error.filename or folder}: {reason}.") from None
     return link
+
+
+def _name_in(source: Path) -> str:
+    """What the cartridge in a folder is called: by its manifest, or as the folder where none is named."""
+    description = source / DESCRIPTION_FILE
+    path = description
+    try:
+        file = read_cartridge_file(description, description.read_bytes())
+        if file.manifest is None:
+            return source.name
+        path = file.manifest
+        return Manifest.from_json(path.read_bytes(), place=str(path)).name
+    except OSError as error:
+        if path == description:
+            raise failure(Code.FILE_NOT_FOUND, f"{path} cannot be read: {error.strerror or error}") from None
+        message = f"{description} names the manifest {path}, which cannot be read: {error.strerror or error}"
+        remedy = f"Make it with: python -m cartdeck_sdk.manifest {source}"
+        raise failure(Code.FILE_NOT_FOUND, message, details={"remedy": remedy}) from None
 
 
 def pin(folder: Path, name: str, version: str) -> None:

@@ -290,6 +290,30 @@ def test_another_protocol_version_is_refused_and_both_are_named() -> None:
     assert refused.error.code is Code.VERSION_MISMATCH
 
 
+def test_a_package_that_is_not_there_or_serves_nothing_is_one_line_on_stderr(tmp_path: Path) -> None:
+    for name, files, said in (
+        ("absent", {}, "no package absent is installed in this Python"),
+        ("bare", {"__init__.py": ""}, "has neither a `cartridge` nor a module `handlers` that has one"),
+        ("idle", {"__init__.py": "", "handlers.py": ""}, "has neither a `cartridge` nor a module `handlers`"),
+        ("broken", {"__init__.py": "import broken.nothing"}, "No module named 'broken.nothing'"),
+    ):
+        for file, text in files.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / file).write_text(text, "utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "cartdeck_sdk", name],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert said in done.stderr
+        assert ("Traceback" in done.stderr) is (name == "broken")
+
+
 def test_manifest_is_printed_without_claiming_the_pipes() -> None:
     found = subprocess.run([sys.executable, "-m", "cartdeck_echo", "manifest"], capture_output=True, check=True)
     assert Manifest.from_json(found.stdout).name == "echo"
