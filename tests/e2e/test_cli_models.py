@@ -256,9 +256,9 @@ class Terminal:
     def lines(self) -> list[str]:
         return [line.rstrip() for line in self.screen.display if line.strip()]
 
-    def until(self, wanted: str) -> list[str]:
-        """What the screen shows as soon as `wanted` is in it; "" waits for the end of the command."""
-        while not wanted or not any(wanted in line for line in self.lines):
+    def until(self, wanted: str, *more: str) -> list[str]:
+        """What the screen shows as soon as `wanted` and `more` are in it; "" waits for the end of the command."""
+        while not wanted or not all(any(one in line for line in self.lines) for one in (wanted, *more)):
             try:
                 block = os.read(self.master, 65536)
             except OSError:  # Linux: the last process has closed the terminal
@@ -298,10 +298,10 @@ def open_terminal(desk: Desk) -> Iterator[Open]:
 
 def test_on_a_terminal_each_file_has_a_bar_and_all_together_one(desk: Desk, open_terminal: Open) -> None:
     fake_hub = load_fake_hub()
-    slow = {f"part{number}.safetensors": fake_hub.File(os.urandom(2 * MIB), rate_bytes_s=1.5e6) for number in (1, 2)}
+    slow = {f"part{number}.safetensors": fake_hub.File(os.urandom(2 * MIB), rate_bytes_s=5e5) for number in (1, 2)}
     desk.hub.add({**slow, "config.json": b"{}"})
     terminal = open_terminal("pull", "owner/name", "--include", "*")
-    shown = terminal.until("part2.safetensors ")
+    shown = terminal.until("part1.safetensors ", "part2.safetensors ")
     bars = [line for line in shown if "part" in line and " MB" in line]
     assert len(bars) >= 2, shown
     assert terminal.end() == 0
