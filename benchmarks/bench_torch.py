@@ -5,8 +5,8 @@
 
 One JSON line per figure with --json ({"peer", "figure", "value", "unit", "min", "max"}), the median over the rounds;
 `ratio` lines compare the best of ours with the best of the peer's. All in this process, on one thread, in seconds of
-CPU. --quick takes 200 texts and one round, without `words`, under a minute; else texts have at least five rounds,
-since their figures are near each other. The models come from
+CPU. --quick takes 200 texts and one round (three of texts that are made), without `words`, under a minute; else such
+texts have at least five rounds. The models come from
 packages, as in the tests; a part whose model or peer is not there says so and is left out.
 """
 
@@ -236,7 +236,7 @@ def measure_text(figures: Figures, rounds: int, *, is_quick: bool) -> None:
     import torch
     import transformers
 
-    count, rounds = (12, 1) if is_quick else (64, max(5, rounds))
+    count, rounds = (12, 3) if is_quick else (64, max(5, rounds))
     prompt = "The old keeper wrote a letter to his daughter about the storm of last night. " * 4
     theirs = transformers.LlamaForCausalLM.from_pretrained(SMOLLM2)
     names = ("dynamic", "static")

@@ -18,6 +18,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_torch.engine.choice import Choice
 from cartdeck_torch.engine.eyes import forget_places, language_class, open_eyes
 from cartdeck_torch.engine.kv_cache import KvCaches
+from cartdeck_torch.engine.layout import lay_out
 from cartdeck_torch.engine.loading import UNUSED_BY_TEXT, load_weights
 from cartdeck_torch.engine.prompting import Prompt, PromptMaker
 from cartdeck_torch.engine.sampler import Sampler
@@ -58,7 +59,10 @@ class TextGenerator:
     def _load(
         self, folder: ModelFolder, settings: LoadSettings, device: TorchDevice, *, report: Callable[[float], None]
     ) -> tuple[Any, torch.dtype, str | None]:
-        return load_weights(language_class(folder), folder, settings, device, report=report, unused=UNUSED_BY_TEXT)
+        kind = language_class(folder)
+        model, dtype, notice = load_weights(kind, folder, settings, device, report=report, unused=UNUSED_BY_TEXT)
+        lay_out(model, report=report)
+        return model, dtype, notice
 
     def clear(self) -> None:
         """Forgets what is kept beside the weights: a static cache."""

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from cartdeck_protocol.errors import Code, failure
+from cartdeck_torch.engine.layout import lay_out
 from cartdeck_torch.engine.loading import check_ids, load_weights, refusing
 from cartdeck_torch.engine.stopping import layers_of, stopping
 from cartdeck_torch.engine.tokens import read_tokenizer
@@ -43,6 +44,7 @@ class Transcriber:
         self.model, dtype, self.notice = load_weights(
             WhisperForConditionalGeneration, folder, settings, device, report=report, unused=("proj_out.",)
         )
+        lay_out(self.model, report=report)
         self.device, self.torch_dtype = device.device, dtype
         self.dtype = str(dtype).removeprefix("torch.")
         self.features = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
