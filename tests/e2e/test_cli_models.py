@@ -208,6 +208,19 @@ def test_a_name_of_the_catalog_is_pulled_verified_and_removed_but_for_what_anoth
     assert "--revision is for a spec" in " ".join(refused.split())
 
 
+def test_what_goes_with_another_source_of_the_same_name_is_removed_once(desk: Desk) -> None:
+    desk.hub.add({"m.Q4_K_M.gguf": gguf(2 * MIB), "mmproj-F16.gguf": gguf(3 * MIB)})
+    desk.run("pull", "hf:owner/name", "--with-projector")
+    catalog = desk.root / "models.toml"
+    catalog.write_text(
+        '[models.seeing]\nsource = "hf:owner/name"\nprojector = "hf:owner/name:mmproj-F16.gguf"\n'
+        'capabilities = ["chat", "vision"]\n'
+    )
+    told = desk.read("rm", "seeing", "--yes", "--catalog", str(catalog))
+    assert (told["freed_bytes"] // MIB, len(told["removed"])) == (5, 1), told
+    assert desk.run("models").stdout == ""
+
+
 def test_config_show_tells_what_is_in_force_and_never_the_token(desk: Desk) -> None:
     shown = desk.run("config", "show", HF_TOKEN="hf_s3cret", HF_HUB_OFFLINE="1").stdout
     assert f"#   hub              {desk.hub.url}, offline: nothing is asked of it" in shown

@@ -65,7 +65,8 @@ def remove(
 
 
 async def _kept(ask: "Ask", sources: "Sequence[Source]") -> "list[tuple[Source, dict[str, Any]]]":
-    """Those that are here, with the record of what would be removed. Raises MODEL_NOT_FOUND where none is."""
+    """Those that are here, with the record of what would be removed, but for those that go with another. Raises
+    MODEL_NOT_FOUND where none is."""
     found: list[tuple[Source, dict[str, Any]]] = []
     missing: CartdeckError | None = None
     for one in sources:
@@ -77,7 +78,13 @@ async def _kept(ask: "Ask", sources: "Sequence[Source]") -> "list[tuple[Source, 
             missing = missing or error
     if missing is not None and not found:
         raise missing
-    return found
+    kept: list[tuple[Source, dict[str, Any]]] = []
+    told: set[str] = set()
+    for one in sorted(found, key=lambda one: -len(one[1]["specs"])):  # a whole repository before one file of it
+        if not told.issuperset(specs := one[1]["specs"]):
+            kept.append(one)
+            told.update(specs)
+    return kept
 
 
 def joined(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
