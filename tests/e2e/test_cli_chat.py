@@ -171,6 +171,8 @@ def test_images_are_described_each_in_its_line(tmp_path: Path) -> None:
     records = [json.loads(line) for line in run("describe", red, green, "--json", *looking).stdout.splitlines()]
     assert [record["image"] for record in records] == [red, green]
     assert records[1]["text"] == "a green triangle"
+    stopped = run("describe", red, green, "--json", "--stop", "a", *looking).stdout.splitlines()
+    assert [json.loads(line)["text"] for line in stopped] == ["", ""], "nothing came, and that is said"
     run("describe", "/no/such.png", *looking, status=2)
     bad = tmp_path / "bad.png"
     bad.write_text("no image")

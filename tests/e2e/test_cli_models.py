@@ -162,6 +162,8 @@ def test_fit_only_fetches_nothing_and_judges_every_candidate(desk: Desk) -> None
     rows = desk.run("pull", "hf:owner/name", "--fit-only", "--context-size", "512").stdout.splitlines()
     assert rows[0].split("\t")[:2] == ["m.Q4_K_M.gguf", "Q4_K_M"]
     assert rows[-1] == "Advised: m.Q4_K_M.gguf"
+    refused = desk.run("pull", "hf:owner/name", "--context-size", "512", status=2).stderr
+    assert "--context-size is for --fit-only" in " ".join(refused.split())
     one = desk.run("pull", "hf:owner/name:Q8_0", "--fit-only").stdout
     assert one.count("It fits") == 1
     assert desk.read("models") == {"models": []}

@@ -59,7 +59,9 @@ def _describe_each(paths: list[Path], cap: str, arguments: dict[str, object], *,
     from cartdeck.cli.listing import print_text
     from cartdeck.cli.render import error_record, error_text, json_line
     from cartdeck.plain import result_record
+    from cartdeck_protocol.caps import load_shared_definition
 
+    main = load_shared_definition(CAP.removeprefix("cap:")).main_output
     bad: list[CartdeckError] = []
 
     async def work(ask: Ask) -> None:
@@ -76,7 +78,7 @@ def _describe_each(paths: list[Path], cap: str, arguments: dict[str, object], *,
                     sys.stderr.write(error_text(error))
                 continue
             if options.as_json:
-                print_text(json_line({"image": str(path), **result_record(cap, result)}))
+                print_text(json_line({"image": str(path), **result_record(cap, result, main=main)}))
             else:
                 print_text(f"{harmless(str(path))}: {harmless(result.text.strip())}\n")
 

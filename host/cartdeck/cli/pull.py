@@ -58,6 +58,9 @@ def pull(
     from cartdeck.cli.render import json_line
 
     check_address(spec, argument="SPEC")
+    if context_size is not None and not fit_only:
+        message = "--context-size is for --fit-only: what is fetched does not depend on it."
+        raise failure(Code.BAD_ARGUMENT, message, argument="--context-size")
     chosen = {"include": include, "exclude": exclude, "revision": revision}
     chosen |= {"context-size": context_size} if fit_only else {"with-projector": with_projector}
     more = {name: value for name, value in chosen.items() if value}
