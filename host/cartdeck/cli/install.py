@@ -3,6 +3,7 @@
 It does not know how an environment is made, nor what pip does.
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,10 +50,10 @@ def install(
 
     settings, tell = load_settings(), _teller(quiet)
     path = _place(distribution)
-    if (path / DESCRIPTION_FILE).is_file():
+    if _is_there(path / DESCRIPTION_FILE):
         print_text(f"{link_folder(path, _folder(settings))} -> {path.absolute()}\n")
         return
-    requirement = str(path.absolute()) if path.exists() else distribution
+    requirement = str(path.absolute()) if _is_there(path) else distribution
     if not isolated:
         print_text(run_interruptible(lambda: _install_here(requirement, beside or [], settings, tell)))
         return
@@ -73,11 +74,18 @@ def _place(distribution: str) -> Path:
     if not distribution.strip():
         message = "DISTRIBUTION is empty; expected what pip takes, or a folder that holds cartridge.toml."
         raise failure(Code.BAD_ARGUMENT, message, argument="DISTRIBUTION")
-    path = Path(distribution).expanduser()
-    plain = Path(distribution.partition("[")[0]).expanduser()  # pip takes extras behind a path too
-    if distribution.startswith(("./", "../", "/", "~")) and not path.exists() and not plain.exists():
-        raise failure(Code.FILE_NOT_FOUND, f"There is nothing at {distribution}.", argument="DISTRIBUTION")
-    return path.parent if path.name == DESCRIPTION_FILE and path.is_file() else path
+    path = Path(os.path.expanduser(distribution))  # noqa: PTH111 - Path's own raises for the home of nobody
+    plain = Path(str(path).partition("[")[0])  # pip takes extras behind a path too
+    if distribution.startswith(("./", "../", "/", "~")) and not _is_there(path) and not _is_there(plain):
+        raise failure(Code.FILE_NOT_FOUND, f"There is nothing at {distribution[:200]}.", argument="DISTRIBUTION")
+    return path.parent if path.name == DESCRIPTION_FILE and _is_there(path) else path
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # longer than a name may be, as an address that pip takes is, or behind what may not be looked into
+        return False
 
 
 def uninstall(
