@@ -195,8 +195,10 @@ def _command_named(arguments: Sequence[str]) -> str:
 
 
 def _options_of(arguments: Sequence[str]) -> list[str]:
-    """The options of the command that the arguments begin with."""
-    command = _words_of_command(arguments)[1]
+    """The options that stand for arguments of a cap, of the command that the arguments begin with."""
+    words, command = _words_of_command(arguments)
+    if words[:1] in (["call"], ["plan"]):  # there arguments are given by their own names, which options may have too
+        return []
     return [option for one in getattr(command, "params", ()) for option in getattr(one, "opts", ())]
 
 
