@@ -93,7 +93,7 @@ def test_a_failed_call_leaves_no_file(tmp_path: Path) -> None:
         (["call", "fly"], 3, "NO_SUCH_CAP", ["fly", "cartdeck caps"]),
         (["call", "cap:not;;a urn"], 2, "BAD_ARGUMENT", ["no cap"]),
         (["call", "emit", "--arg", "cuont=1"], 2, "UNKNOWN_ARGUMENT", ["cuont", "count", "size", "interval"]),
-        (["call", "echo", "--arg", "data=x", "--arg", "out=3"], 2, "UNKNOWN_ARGUMENT", ["argument out]"]),
+        (["call", "echo", "--arg", "data=x", "--arg", "out=3"], 2, "UNKNOWN_ARGUMENT", ["'out'", "[UNKNOWN_ARGUMENT]"]),
         (["call", "emit", "--arg", "count=many"], 2, "BAD_ARGUMENT", ["count", "many", "integer"]),
         (["call", "emit", "--arg", "count=-1"], 2, "BAD_ARGUMENT", ["count", "-1"]),
         (["call", "echo"], 2, "MISSING_ARGUMENT", ["data"]),
