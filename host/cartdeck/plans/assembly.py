@@ -3,11 +3,11 @@
 It does not know caps, nor whether the steps fit together.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from cartdeck.near import near_names
-from cartdeck.plans.fault import Place, plan_fault
+from cartdeck.plans.fault import MOST_FAULTS, Place, plan_fault
 from cartdeck.plans.graph import Step, StepSettings, checked_settings, producers_of, side_value
 from cartdeck.plans.syntax import Constant, Header, Naming, Setting, Statement, Wiring, Word
 from cartdeck.plans.urn_text import cap_text, is_media, media_text
@@ -192,26 +192,25 @@ class Assembly:
             self._missed[alias.text] = alias
 
     def _tell_missed(self) -> None:
-        for name, alias in self._missed.items():
-            header = self._headers.get(name)
-            if header is None or is_media(header.urn):  # else it is told that its header stands without a wire
-                # A step that is near may be the one that is meant, and lacks what this statement says.
-                self._doubt(_no_step(alias, self.steps), *near_names(name, self.steps))
+        # Of the others it is told that their headers stand without a wire.
+        told = (one for one in self._missed.values() if (h := self._headers.get(one.text)) is None or is_media(h.urn))
+        for alias in sorted(told, key=lambda one: one.place)[:MOST_FAULTS]:
+            # A step that is near may be the one that is meant, and lacks what this statement says.
+            self._doubt(_no_step(alias, self.steps), *near_names(alias.text, self.steps))
 
     # -- what is of no use
 
     def _find_unused(self) -> None:
         """Headers without a wire, and constants and settings of what is no step."""
         producers = producers_of(self.steps)
-        for alias, header in self._headers.items():
-            if is_media(header.urn):
-                self._check_input(header, producers)
-            elif alias not in self._wirings:
-                message = f"the step {alias} is not wired; write SOURCE -> {alias} -> TARGET (or () for none)"
-                near = near_names(alias, self._wirings)
-                unheaded = [name for name in near if name not in self._headers]  # one of these may be what it is for
-                known = near or sorted(self._wirings)
-                self._doubt(plan_fault(message, header.alias.place, candidates=known), *unheaded)
+        taken = {source for step in self.steps.values() for source in step.sources}
+        inputs = {alias: header for alias, header in self._headers.items() if is_media(header.urn)}
+        for header in inputs.values():
+            self._check_input(header, producers)
+        unused = inputs.keys() - taken - producers.keys() - self._wirings.keys()
+        unwired = self._headers.keys() - inputs.keys() - self._wirings.keys()
+        self._tell_unused(self._first(unused), taken, producers.keys())
+        self._tell_unwired(self._first(unwired))
         owned = [one for constants in self._constants.values() for one in constants.values()]
         for statement in (*owned, *self._settings.values()):
             if statement.alias.text not in self._wirings:
@@ -228,13 +227,28 @@ class Assembly:
         if alias in producers:
             message = f"{alias} is declared as an input, and {producers[alias]} gives it"
             self._doubt(plan_fault(message, header.alias.place, candidates=[f"{alias}-2"]), alias)
-        elif alias not in self._wirings and not any(alias in step.sources for step in self.steps.values()):
-            taken = {source for step in self.steps.values() for source in step.sources}
+
+    def _first(self, aliases: Collection[str]) -> list[Header]:
+        """The headers that come first in the text. To look for what is near to each of very many takes very long."""
+        return sorted((self._headers[alias] for alias in aliases), key=lambda one: one.alias.place)[:MOST_FAULTS]
+
+    def _tell_unused(self, headers: Iterable[Header], taken: set[str], given: Collection[str]) -> None:
+        for header in headers:
+            alias = header.alias.text
             near = near_names(alias, taken)
-            known = near or sorted(taken - producers.keys())
+            known = near or sorted(taken.difference(given))
             self._doubt(
                 plan_fault(f"the input {alias} is used by no step", header.alias.place, candidates=known), *near
             )
+
+    def _tell_unwired(self, headers: Iterable[Header]) -> None:
+        for header in headers:
+            alias = header.alias.text
+            message = f"the step {alias} is not wired; write SOURCE -> {alias} -> TARGET (or () for none)"
+            near = near_names(alias, self._wirings)
+            unheaded = [name for name in near if name not in self._headers]  # one of these may be what it is for
+            known = near or sorted(self._wirings)
+            self._doubt(plan_fault(message, header.alias.place, candidates=known), *unheaded)
 
 
 def _no_step(alias: Word, steps: Iterable[str]) -> CartdeckError:

@@ -10,7 +10,7 @@ from typing import Final
 from cartdeck.plans.fault import earliest, in_text_order, plan_fault
 from cartdeck.plans.fitting import Fitting
 from cartdeck.plans.graph import Step
-from cartdeck.plans.order import find_cycle, in_order
+from cartdeck.plans.order import find_cycles, in_order
 from cartdeck.plans.plan import Draft, Plan
 from cartdeck.router import Route, Router
 from cartdeck_protocol.caps import ArgumentDefinition, CapDefinition, MediaUrn
@@ -115,14 +115,9 @@ def _ordered(plan: Plan, *, doubtful: Collection[str]) -> tuple[list[str], list[
     """The steps in an order in which they could run, those on cycles first; and the cycles."""
     givers = {value: giver for value, giver in plan.producers.items() if value not in doubtful}
     needs = {name: [givers[s] for s in step.sources if s in givers] for name, step in plan.steps.items()}
-    cycles: list[list[str]] = []
-    stuck: dict[str, None] = {}
-    while (cycle := find_cycle(needs)) is not None:
-        cycles.append(cycle)
-        stuck |= dict.fromkeys(cycle)
-        needs = {
-            name: [one for one in needed if one not in stuck] for name, needed in needs.items() if name not in stuck
-        }
+    cycles = list(find_cycles(needs))
+    stuck = dict.fromkeys(name for cycle in cycles for name in cycle)
+    needs = {name: [one for one in needed if one not in stuck] for name, needed in needs.items() if name not in stuck}
     return [*stuck, *in_order(needs)], cycles
 
 

@@ -4,9 +4,12 @@ It does not know the notation, nor what was wrong.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cartdeck_protocol.errors import CartdeckError, Code, failure
+
+MOST_FAULTS: Final = 100
+"""So many faults of one kind are told."""
 
 
 class Place(NamedTuple):

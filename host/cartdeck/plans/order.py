@@ -1,10 +1,10 @@
-"""Owns the order of steps that need each other's results, and the search for a cycle in it.
+"""Owns the order of steps that need each other's results, and the search for cycles in it.
 
 It does not know plans: a graph is names and what each of them needs. Nothing recurses, so a chain may be of any length.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 
 def in_order(needs: Mapping[str, Iterable[str]]) -> list[str]:
@@ -35,23 +35,29 @@ def in_order(needs: Mapping[str, Iterable[str]]) -> list[str]:
 
 def find_cycle(needs: Mapping[str, Iterable[str]]) -> list[str] | None:
     """One cycle as a path from a name to itself, each needing the one before it; None without a cycle."""
-    unknown, open_, closed = 0, 1, 2
-    state = dict.fromkeys(needs, unknown)
+    return next(find_cycles(needs), None)
+
+
+def find_cycles(needs: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
+    """Cycles as `find_cycle` tells one, each of what is left without the names of those before it."""
+    closed = -1
+    places: dict[str, int] = {}  # of names that were met: where on the path, or closed
     for start in needs:
-        if state[start] != unknown:
+        if start in places:
             continue
-        state[start] = open_
-        path = [start]
-        stack = [iter(needs[start])]
+        path, stack = [start], [iter(needs[start])]
+        places[start] = 0
         while stack:
             following = next(stack[-1], None)
             if following is None:
                 stack.pop()
-                state[path.pop()] = closed
-            elif state[following] == open_:
-                return [*path[path.index(following) :], following][::-1]
-            elif state[following] == unknown:
-                state[following] = open_
+                places[path.pop()] = closed
+            elif following not in places:
+                places[following] = len(path)
                 path.append(following)
                 stack.append(iter(needs[following]))
-    return None
+            elif (begin := places[following]) != closed:
+                cycle = path[begin:]
+                yield [*cycle, following][::-1]
+                places.update(dict.fromkeys(cycle, closed))
+                del path[begin:], stack[begin:]

@@ -5,11 +5,11 @@ It does not know caps: whether a cap exists and takes what it is given is the co
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from cartdeck.near import near_names
 from cartdeck.plans.assembly import Assembly
-from cartdeck.plans.fault import Place, earliest, plan_fault
+from cartdeck.plans.fault import MOST_FAULTS, Place, earliest, plan_fault
 from cartdeck.plans.graph import Step, checked_settings, producers_of, side_value
 from cartdeck.plans.printing import canonical_text
 from cartdeck.plans.scanner import is_name
@@ -151,9 +151,6 @@ class Draft:
     """Steps and values that a fault leaves open: what else seems wrong with those may follow from it."""
     is_read: bool = True
     """Every statement could be read. Otherwise `plan` is empty."""
-
-
-MOST_FAULTS: Final = 100
 
 
 def read_draft(text: str, *, most_faults: int = MOST_FAULTS) -> Draft:

@@ -188,6 +188,12 @@ def test_of_statements_that_cannot_be_read_so_many_are_told(router: Router) -> N
     assert lines(faults(router, "(\n" * 500)) == [2]
 
 
+@pytest.mark.parametrize("line", ["orphan{}.a = 1", "orphan{} echo", "orphan{} media:x"])
+def test_of_one_kind_of_fault_the_first_in_the_text_are_told(router: Router, line: str) -> None:
+    text = "a -> echo -> b\n" + "".join(f"{line.format(number)}\n" for number in reversed(range(2000)))
+    assert lines(faults(router, text)) == list(range(2, 2 + MOST_FAULTS))
+
+
 @given(
     st.lists(st.sampled_from(["a", "shout", "->", "[", "]", "{", "}", "(", ")", "=", '"', "#", ".", ",", "\n", " "]))
 )
