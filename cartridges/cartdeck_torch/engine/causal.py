@@ -61,7 +61,7 @@ class TextGenerator:
     ) -> tuple[Any, torch.dtype, str | None]:
         kind = language_class(folder)
         model, dtype, notice = load_weights(kind, folder, settings, device, report=report, unused=UNUSED_BY_TEXT)
-        lay_out(model, report=report)
+        lay_out(model, is_mapped=folder.main_dtype == "F32", report=report)
         return model, dtype, notice
 
     def clear(self) -> None:

@@ -67,10 +67,13 @@ class Judge:
 
     def blocks(self, samples: torch.Tensor) -> Iterator[torch.Tensor]:
         """How likely each frame of the samples is speech, a block at a time."""
-        frames = functional.pad(samples, (_BEFORE, -len(samples) % _FRAME)).unfold(0, _BEFORE + _FRAME, _FRAME)
         state = None
-        for first in range(0, len(frames), _BLOCK):
-            seen = self._model.encoder(self._model.run_extractors(frames[first : first + _BLOCK].contiguous()))
+        for first in range(0, len(samples), _BLOCK * _FRAME):
+            before = min(first, _BEFORE)
+            heard = samples[first - before : first + _BLOCK * _FRAME]
+            heard = functional.pad(heard, (_BEFORE - before, (before - len(heard)) % _FRAME))
+            frames = heard.unfold(0, _BEFORE + _FRAME, _FRAME).contiguous()
+            seen = self._model.encoder(self._model.run_extractors(frames))
             known, state = self._memory(seen.transpose(1, 2), state)  # [frames, 1, width]: one recording
             yield self._model.decoder.decoder(known.transpose(1, 2)).flatten()
 

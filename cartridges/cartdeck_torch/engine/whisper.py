@@ -5,6 +5,7 @@
 It does not know audio files: samples come in, 16 kHz.
 """
 
+import math
 from collections.abc import Callable
 from inspect import signature
 from typing import Any
@@ -44,7 +45,7 @@ class Transcriber:
         self.model, dtype, self.notice = load_weights(
             WhisperForConditionalGeneration, folder, settings, device, report=report, unused=("proj_out.",)
         )
-        lay_out(self.model, report=report)
+        lay_out(self.model, is_mapped=folder.main_dtype == "F32", report=report)
         self.device, self.torch_dtype = device.device, dtype
         self.dtype = str(dtype).removeprefix("torch.")
         self.features = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
@@ -61,7 +62,7 @@ class Transcriber:
 
     def transcribe(self, asked: Transcription, job: Job) -> None:
         """Says the text on `job` as its segments close, and puts each `Segment` there. Raises `UNSUPPORTED` for a
-        language or task that the model does not know, `CANCELLED` within a layer."""
+        language or task that the model does not know, `CANCELLED` within a layer, `NON_FINITE_OUTPUT`."""
         asked.completion_tokens = 0
         prompt_end = self._task(asked)
         samples = torch.frombuffer(bytearray(asked.samples), dtype=torch.float32)
@@ -122,7 +123,7 @@ class Transcriber:
         self, heard: torch.Tensor, reading: Reading, asked: Transcription, job: Job, *, on_mark: Callable[[], None]
     ) -> None:
         """The likeliest token each time, by the rules of the time marks; `on_mark` is called when a mark follows a
-        word."""
+        word. Raises `NON_FINITE_OUTPUT`."""
         named: dict[str, Any] = {self._cache_name: EncoderDecoderCache(DynamicCache(), DynamicCache())}
         said, new = reading.tokens, reading.prompt
         while len(reading.prompt) + len(said) < self.most_tokens:
@@ -134,11 +135,12 @@ class Transcriber:
                 reading.no_speech_prob = self._no_speech_prob(hidden)
             logits = self._logits(hidden[-1], said)
             token = int(logits.argmax())
+            logprob = _logprob(logits, token)
             if token == self._rules.end:
                 break
             closes = token >= self._rules.first_mark and bool(said) and said[-1] < self._rules.first_mark
             said.append(token)
-            reading.logprobs.append(float(logits[token] - logits.logsumexp(0)))
+            reading.logprobs.append(logprob)
             asked.completion_tokens += 1
             if closes:
                 on_mark()
@@ -159,7 +161,8 @@ class Transcriber:
         return float(self.model.proj_out(hidden[0]).float().softmax(0)[self._no_speech])
 
     def _weigh(self, heard: torch.Tensor, reading: Reading) -> None:
-        """Finds how likely the tokens of a reading are that something else chose, all at once."""
+        """Finds how likely the tokens of a reading are that something else chose, all at once. Raises
+        `NON_FINITE_OUTPUT`."""
         said, first = reading.tokens, len(reading.prompt) - 1
         ids = torch.tensor([[*reading.prompt, *said[:-1]]], device=self.device)
         hidden = self.model.model.decoder(input_ids=ids, encoder_hidden_states=heard, use_cache=False).last_hidden_state
@@ -168,7 +171,7 @@ class Transcriber:
             logits = self._logits(hidden[0, first + place], said[:place])
             if not torch.isfinite(logits[token]):  # the library's rules are a little wider
                 logits = self.model.proj_out(hidden[0, first + place]).float()
-            reading.logprobs.append(float(logits[token] - logits.logsumexp(0)))
+            reading.logprobs.append(_logprob(logits, token))
 
     def _beams(self, values: torch.Tensor, asked: Transcription, job: Job) -> list[int]:
         """The library's search over several readings."""
@@ -180,6 +183,7 @@ class Transcriber:
             return_timestamps=True,
             num_beams=asked.beams,
             do_sample=False,
+            force_unique_generate_call=True,  # else it hears the rest by itself, with marks that begin anew
             stopping_criteria=StoppingCriteriaList([_Stop(job)]),
             **named,
         )
@@ -242,6 +246,15 @@ class Transcriber:
             raise failure(Code.BAD_MODEL_FILE, f"the files of {self._name} name the token {token!r:.80}", phase="load")
         check_ids([token], int(self.model.config.vocab_size), name=self._name)
         return token
+
+
+def _logprob(logits: torch.Tensor, token: int) -> float:
+    """Of a token among [tokens] `logits`, as a natural logarithm. Raises `NON_FINITE_OUTPUT`."""
+    found = float(logits[token] - logits.logsumexp(0))
+    if not math.isfinite(found):
+        message = "the model gave no numbers for what is said; dtype float32 may help"
+        raise failure(Code.NON_FINITE_OUTPUT, message, phase="inference")
+    return found
 
 
 class _Teller:

@@ -310,6 +310,32 @@ def test_likelihoods_are_the_same_however_a_reading_was_found(transcriber: Any) 
     assert searched.no_speech_prob == pytest.approx(plain.no_speech_prob, abs=1e-4)
 
 
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_model_that_gives_no_numbers_says_so(transcriber: Any, beams: int) -> None:
+    import torch
+
+    layer = transcriber.model.model.decoder.layer_norm
+    before = layer.weight.detach().clone()
+    try:
+        with torch.no_grad():
+            layer.weight.fill_(float("nan"))
+        with pytest.raises(CartdeckError) as caught:
+            segments_of(transcriber, Transcription(fox().tobytes(), RATE, beams=beams))
+        assert caught.value.code is Code.NON_FINITE_OUTPUT
+    finally:
+        with torch.no_grad():
+            layer.weight.copy_(before)
+
+
+def test_a_search_hears_a_window_once_and_the_next_one_hears_the_rest(transcriber: Any) -> None:
+    samples = np.concatenate([fox(), silence(21.2), fox(), fox(), fox()])[: int(31.5 * RATE)]
+    segments = segments_of(transcriber, Transcription(samples.tobytes(), RATE, beams=2, spoken=[(0.0, 31.5)]))
+    starts_s = [one.start_s for one in segments]
+    assert starts_s == sorted(starts_s)
+    assert len({one.window_start_s for one in segments}) == 2
+    assert all("fox" in words_of(one.text) for one in segments)  # of the rest of a window it makes what nobody said
+
+
 def test_the_record_of_a_segment_leaves_out_what_nobody_knows() -> None:
     known = Segment(1.234, 2.0, " la la la la la la la la", tokens=[7], avg_logprob=-0.12345678, no_speech_prob=1e-9)
     record = known.record()
