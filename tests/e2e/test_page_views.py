@@ -155,6 +155,24 @@ def test_a_long_answer_is_followed_to_its_end_above_the_field_for_the_next_messa
         page.click("#panel-chat >> text=New dialogue")
 
 
+def test_an_answer_that_goes_on_behind_another_view_scrolls_nothing(opened: Any, server: Any) -> None:
+    page = opened(f"{server.url}/#/playground")
+    page.wait_for_selector(LIVE)
+    page.set_viewport_size({"width": 360, "height": 200})
+    page.select_option("#panel-chat select", "talker")
+    page.fill("#chat-input", "Hello")
+    page.keyboard.press("Enter")
+    page.locator(".message.assistant .text:has-text('t5')").wait_for()
+    page.evaluate("location.hash = '#/models'")
+    page.locator("#view-models").wait_for()
+    page.evaluate("scrollTo(0, 0)")
+    heard = page.evaluate("document.querySelector('.message.assistant .text').textContent.length")
+    page.wait_for_function(
+        "(heard) => document.querySelector('.message.assistant .text').textContent.length > heard + 60", arg=heard
+    )
+    assert page.evaluate("[scrollY, document.documentElement.scrollHeight > innerHeight + 100]") == [0, True]
+
+
 def test_an_image_goes_along_with_a_message(opened: Any, server: Any) -> None:
     page = opened(f"{server.url}/#/playground")
     page.wait_for_selector(LIVE)

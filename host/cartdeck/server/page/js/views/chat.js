@@ -47,8 +47,10 @@ export function chat(panel) {
     return { node, text, note };
   }
 
-  /** Scrolls until the end of the message is above the field for the next one, if it is not more than `most` below. */
+  /** Scrolls until the end of the message is above the field for the next one, if it is not more than `most` below and
+   * the dialogue is what is seen. */
   function follow(node, most) {
+    if (!form.getClientRects().length) return;
     const below = node.getBoundingClientRect().bottom + 8 - form.getBoundingClientRect().top;
     if (below > 0 && below <= most) window.scrollBy(0, below);
   }
