@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from cartdeck.server.openai_api.text_request import FIELD_NAMES
+from cartdeck.server.refusal import named_as
+from cartdeck_protocol.errors import CartdeckError, Code, failure
+
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "Hello"}]
 GOOD = json.dumps({"model": "named", "messages": MESSAGES}).encode()
@@ -277,3 +281,12 @@ def test_a_connection_that_ends_in_a_body_leaves_nothing(server: Any) -> None:
     server.wait_for(lambda: server.get("/stats")["server"]["open_requests"] == 2)
     connection.close()
     server.wait_for(lambda: server.get("/stats")["server"]["open_requests"] == 1)
+
+
+@pytest.mark.parametrize(
+    ("argument", "field"), [("lora", "model"), ("json-schema", "response_format"), ("top-p", "top_p")]
+)
+def test_an_error_names_what_the_client_wrote_and_not_what_was_made_of_it(argument: str, field: str) -> None:
+    with pytest.raises(CartdeckError) as caught, named_as(FIELD_NAMES):
+        raise failure(Code.MODEL_NOT_FOUND, "there is none", argument=argument, details={"remedy": "look"})
+    assert (caught.value.argument, caught.value.details["remedy"]) == (field, "look")

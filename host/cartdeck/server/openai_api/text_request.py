@@ -33,7 +33,7 @@ MOST_PROMPTS: Final = 128
 _NULL_WHEN_SENT_BACK: Final = ("annotations", "audio", "function_call", "refusal", "tool_calls")
 """What an answer of OpenAI's client has when it is sent back as a message, mostly null or empty."""
 
-FIELD_NAMES: Final = {"json-schema": "response_format", "texts": "input", "projector": "messages"}
+FIELD_NAMES: Final = {"json-schema": "response_format", "texts": "input", "projector": "messages", "lora": "model"}
 """The request's field for an argument of a cap, where they differ by more than a - for a _."""
 
 
