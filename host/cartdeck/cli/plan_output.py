@@ -3,6 +3,8 @@
 It does not know the plan's steps, nor how the view of them looks.
 """
 
+from typing import Final
+
 import anyio
 
 from cartdeck.cli.output import STANDARD_LINE, StandardOutput, TerminalText
@@ -10,6 +12,8 @@ from cartdeck.cli.plan_view import PlanView
 from cartdeck.cli.running import in_thread
 from cartdeck.plans.run import PlanRun
 from cartdeck_protocol.errors import CartdeckError
+
+_SETTLE_S: Final = 5.0
 
 
 class PlanOutput:
@@ -39,6 +43,12 @@ class PlanOutput:
                 self._run.cancel("its output cannot be written")
         finally:
             self.written.set()
+
+    async def settle(self, ended: str) -> None:
+        """What comes of the step that has `ended` is written before its end is told; not for long, of a slow reader."""
+        if self._run.compiled.values[self._name].producer == ended:
+            with anyio.move_on_after(_SETTLE_S):
+                await self.written.wait()
 
     async def _put(self, data: bytes, *, is_last: bool = False) -> None:
         """On a terminal, text that cannot move its cursor, beside the view of the steps."""

@@ -116,6 +116,19 @@ def test_run_gives_its_only_output_and_says_on_the_side_what_it_does(cartdeck: C
     assert cartdeck("run", "a.plan", "--input", "text=@-", "--quiet", stdin="from here").stdout == "from here"
 
 
+def test_in_one_pipe_the_output_is_whole_before_the_end_of_its_step_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.plan").write_text(PLAN)
+    text = "hello " * 200_000
+    (tmp_path / "in.txt").write_text(text)
+    command = [CARTDECK, "plan", "run", "a.plan", "--input", "text=@in.txt"]
+    done = subprocess.run(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=90, check=True
+    )
+    output, _, rest = done.stdout.partition("100% two on echo: done")
+    assert output.endswith("hello \n")
+    assert rest == "\n"
+
+
 def test_inputs_come_from_files_and_folders_and_outputs_go_to_files(cartdeck: Command, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
