@@ -13,6 +13,8 @@ from cartdeck_models.task import size_of_text
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 PHASE = "download"
+_FOLLOWS = ("ERROR: Could not find a version that satisfies", "ERROR: No matching distribution found")
+"""What pip says of an index without the distribution, and of one that it could not ask."""
 
 
 def pip_failure(spec: PypiSpec, reading: PipReading, *, returncode: int, folder: Path) -> CartdeckError:
@@ -127,7 +129,10 @@ def _unreachable(spec: PypiSpec, reading: PipReading) -> CartdeckError | None:
         reading,
         f"pip could not reach what it needs for {spec.requirement}: {hosts}. "
         "Check the network, the proxy and pip's index-url (`pip config list`).",
-        details={"hosts": list(reading.unreachable)},
+        details={
+            "hosts": list(reading.unreachable),
+            "log": [line for line in reading.complaints if not line.startswith(_FOLLOWS)],
+        },
     )
 
 
@@ -150,5 +155,5 @@ def _error(
     argument: str | None = None,
     details: dict[str, object] | None = None,
 ) -> CartdeckError:
-    details = {**(details or {}), "log": list(reading.complaints)}
+    details = {"log": list(reading.complaints), **(details or {})}
     return failure(code, message, phase=PHASE, argument=argument, details=details)

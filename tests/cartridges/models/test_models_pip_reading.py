@@ -98,6 +98,19 @@ def test_an_unreachable_index_counts_more_than_the_versions_of_another(tmp_path:
     assert pip_failure(SPEC, reading, returncode=1, folder=tmp_path).code is Code.ENDPOINT_UNREACHABLE
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_log_of_an_unreachable_index_does_not_end_with_what_only_follows(version: str, tmp_path: Path) -> None:
+    reading = PipReading()
+    for line in lines_of(version, "page-refused"):
+        reading.feed(line)
+    assert "No matching distribution" in reading.complaints[-1]
+
+    error = pip_failure(SPEC, reading, returncode=1, folder=tmp_path)
+
+    assert error.details["log"]
+    assert not any("No matching" in line or "Could not find a version" in line for line in error.details["log"])
+
+
 def test_an_end_that_nothing_explains_carries_pip_s_own_words(tmp_path: Path) -> None:
     reading = PipReading()
     reading.feed("ERROR: the moon is in the way")
