@@ -71,6 +71,12 @@ class ModelFolder:
         return read_record(path) if path.is_file() else None
 
 
+def check_spec(spec: str) -> None:
+    """Raises `BAD_MODEL_FILE` for a spec of a GGUF file elsewhere: it need not be obtained to be refused."""
+    if spec.startswith(("hf:", "pypi:")) and spec.endswith(".gguf"):
+        raise _gguf(spec)
+
+
 def read_folder(path: Path) -> ModelFolder:
     """The model in the folder at `path`, or beside the file at `path`.
 
@@ -79,12 +85,7 @@ def read_folder(path: Path) -> ModelFolder:
     """
     folder = path if path.is_dir() else path.parent
     if path.suffix == ".gguf":
-        raise failure(
-            Code.BAD_MODEL_FILE,
-            f"{path} is a GGUF file, expected a folder with config.json and safetensors files; "
-            "ask for the cap with the tag gguf",
-            argument="model",
-        )
+        raise _gguf(str(path))
     if path.suffix in UNSAFE_ENDINGS:
         raise _unsafe(folder, [path.name])
     config_path = folder / CONFIG
@@ -104,6 +105,15 @@ def read_folder(path: Path) -> ModelFolder:
         raise failure(Code.BAD_MODEL_FILE, f"{config_path} names no model_type", argument="model")
     weights = {file: read_header(file) for file in _weight_files(folder)}
     return ModelFolder(folder, config, weights)
+
+
+def _gguf(found: str) -> CartdeckError:
+    return failure(
+        Code.BAD_MODEL_FILE,
+        f"{found} is a GGUF file, expected a folder with config.json and safetensors files; "
+        "ask for the cap with the tag gguf, which pip install 'cartdeck[gguf]' brings",
+        argument="model",
+    )
 
 
 def _no_model(path: Path, folder: Path) -> CartdeckError:

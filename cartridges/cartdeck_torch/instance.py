@@ -20,7 +20,7 @@ from cartdeck_protocol.progress import LOADING
 from cartdeck_sdk import Output, Request
 from cartdeck_torch.device import Device
 from cartdeck_torch.family import Task, check_kind
-from cartdeck_torch.folder import ModelFolder, read_folder
+from cartdeck_torch.folder import ModelFolder, check_spec, read_folder
 from cartdeck_torch.job import Job
 from cartdeck_torch.memory_plan import plan_memory
 from cartdeck_torch.parallel.group import RankGroup, start_ranks
@@ -112,6 +112,7 @@ class Instance:
 
     async def _obtain(self, request: Request, provenance: Provenance) -> None:
         if self._obtained is None:
+            check_spec(request["model"])
             self._obtained = await obtain_model(request, request["model"])
             provenance.timing.obtain_s = self._obtained.obtain_s
         provenance.model.revision = self._obtained.revision

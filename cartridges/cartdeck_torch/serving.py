@@ -12,7 +12,7 @@ from cartdeck_modelkit.phases import obtain_model
 from cartdeck_modelkit.provenance import ModelIdentity, Provenance
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_sdk import Cartridge, Output, Request
-from cartdeck_torch.folder import ModelFolder, read_folder
+from cartdeck_torch.folder import ModelFolder, check_spec, read_folder
 from cartdeck_torch.instance import ENGINE_LIBRARY, Instance
 
 cartridge = Cartridge("cartdeck_torch")
@@ -61,6 +61,7 @@ async def answering(request: Request, output: Output, spec: str) -> AsyncGenerat
 
 async def obtain_folder(request: Request, provenance: Provenance) -> ModelFolder:
     """The folder of the model that the request names, its headers read and its weights not."""
+    check_spec(request["model"])
     obtained = await obtain_model(request, request["model"])
     provenance.timing.obtain_s = obtained.obtain_s
     provenance.model.revision, provenance.model.sha256 = obtained.revision, obtained.sha256

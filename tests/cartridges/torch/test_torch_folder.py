@@ -11,7 +11,7 @@ import pytest
 from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.batching import equal_runs, plan_batches
 from cartdeck_torch.family import KINDS, Task, check_kind
-from cartdeck_torch.folder import ModelFolder, read_folder
+from cartdeck_torch.folder import ModelFolder, check_spec, read_folder
 from cartdeck_torch.pooling import EmbeddingShape, embedding_shape
 from cartdeck_torch.safetensors_header import read_header
 
@@ -128,6 +128,15 @@ def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path: Path) -> None:
     assert "tag gguf" in error_of(tmp_path / "x.gguf").message
     (tmp_path / "config.json").unlink()
     assert "x.gguf" in error_of(tmp_path).message
+
+
+def test_a_spec_of_a_gguf_file_elsewhere_is_refused_before_it_is_obtained() -> None:
+    for spec in ("pypi:small==1/small/model.gguf", "hf:owner/name:Q4.gguf"):
+        with pytest.raises(CartdeckError, match="is a GGUF file") as caught:
+            check_spec(spec)
+        assert caught.value.code is Code.BAD_MODEL_FILE
+    for spec in ("./model.gguf", "hf:owner/name-gguf", "pypi:small==1/small/model/"):  # what is there says it
+        check_spec(spec)
 
 
 def test_a_kind_that_is_made_for_something_else_and_one_that_is_not_known_are_told_apart() -> None:
