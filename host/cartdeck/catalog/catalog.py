@@ -5,11 +5,11 @@ It does not know where it is kept, nor which models are loaded.
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cartdeck.catalog.consistency import problems
 from cartdeck.catalog.entry import Adapter, Entry, Name
@@ -129,13 +129,31 @@ def _read(key: str, table: Any, kind: TypeAdapter[Tables], origin: str) -> Table
 def _problem(key: str, error: Any) -> tuple[str, str]:
     path = ".".join(str(part) for part in (key, *error["loc"]) if part != "[key]")
     if error["type"] == "extra_forbidden":
-        return path, "no key that is known here"
+        loc = [part for part in error["loc"] if part != "[key]"]
+        near = near_names(str(loc[-1]), _keys(Guard if key == "guards" else Entry, loc[1:-1]))
+        return path, "no key that is known here" + (f"; near it: {', '.join(near)}" if near else "")
     message = error["msg"].removeprefix("Value error, ")
     value = error["input"]
     if isinstance(value, (dict, list)):  # a whole table says nothing about what is wrong in it
         return path, message
     shown = repr(value)
     return path, f"{message}, found {shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + '…'}"
+
+
+def _keys(table: type[BaseModel], path: Iterable[int | str]) -> list[str]:
+    """The keys, as a file has them, of the table that `path` leads to from another one."""
+    for part in path:  # numbers of a list's items and names of adapters lead no further
+        found = table.model_fields.get(str(part))
+        table = next(_tables(found.annotation), table) if found is not None else table
+    return [field.alias or name for name, field in table.model_fields.items()]
+
+
+def _tables(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Those that a field's type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _tables(part)
 
 
 def _refusal(origin: str, found: list[tuple[str, str]]) -> CartdeckError:

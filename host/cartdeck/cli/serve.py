@@ -150,11 +150,11 @@ class Words:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    def stopping(self, number: int) -> None:
+    def stopping(self, number: int, *, grace_s: float) -> None:
         if self._as_json:
-            self._write({"event": "stopping", "signal": signal.Signals(number).name})
+            self._write({"event": "stopping", "signal": signal.Signals(number).name, "grace_s": grace_s})
         elif not self._is_quiet:
-            self._lines.write("stopping: open requests may end; once more ends at once\n")
+            self._lines.write(f"stopping: open requests may go on for {grace_s:g} s; once more ends at once\n")
 
     def news(self, text: str, record: Mapping[str, Any]) -> None:
         if self._as_json:
@@ -245,7 +245,7 @@ def _run(options: "ServerOptions", models: Models, *, words: Words) -> None:
             def stop(number: int) -> None:
                 if server.service.is_stopping:
                     os._exit(128 + number)  # the kernel ends the cartridges with their parent
-                words.stopping(number)
+                words.stopping(number, grace_s=options.grace_s)
                 server.stop()
 
             for number in SIGNALS:

@@ -95,7 +95,8 @@ class AddingEndpoints:
         directory = self._service.directory
         if not isinstance(directory, CatalogDirectory):
             message = "this server was started without a catalog; start it with `cartdeck serve --catalog FILE`"
-            raise failure(Code.UNSUPPORTED, message)
+            remedy = "FILE may be an empty one; `cartdeck catalog add --catalog FILE` begins one too."
+            raise failure(Code.UNSUPPORTED, message, details={"remedy": remedy})
         return directory.path
 
     async def _run(self, request: Request, make: Callable[[], Job], *, is_streamed: bool) -> Any:

@@ -52,6 +52,10 @@ RETRY_HELPS: Final = frozenset(
 """Codes after which the same request may well work in a moment. An error that says `retry_after_s` is another one."""
 
 
+_SERVER_ENDS: Final = "Send the request again when the server has been started again."
+"""What a client can do about ABORTED: the engine, of which the table's remedy speaks, is not its own."""
+
+
 @dataclass(slots=True, eq=False)
 class Refused(Exception):
     """A request that HTTP itself refuses: nothing of the code table fits."""
@@ -88,7 +92,8 @@ def reply_to(error: CartdeckError | Refused) -> Reply:
     retry_s = retry_after_s(error)
     status = 503 if retry_s is not None else _BY_CODE.get(error.code, _BY_CLASS[error.error_class])
     record = _record(error.message, status, param=error.argument, code=error.code_name)
-    record |= {"class": error.error_class.value, "remedy": error.remedy}
+    is_of_engine = error.code is Code.ABORTED and error.remedy == error.code.remedy
+    record |= {"class": error.error_class.value, "remedy": _SERVER_ENDS if is_of_engine else error.remedy}
     if error.phase is not None:
         record["phase"] = error.phase
     if error.details:

@@ -90,6 +90,20 @@ def test_models_aliases_and_adapters_have_names_of_their_own() -> None:
     ("text", "path", "message"),
     [
         ('[models.a]\nsource = "x/y"\nkolor = 1', "models.a.kolor", "no key that is known"),
+        ('[models.a]\nsource = "x/y"\nmax_token = 1', "models.a.max_token", "near it: max_tokens"),
+        ('[models.a]\nsource = "x/y"\nclas = "critical"', "models.a.clas", "near it: class"),
+        ('[models.a]\nsource = "x/y"\nscaling = {idle = 5}', "models.a.scaling.idle", "near it: idle_s"),
+        (
+            '[models.a]\nsource = "x/y"\nlora = {"b" = {source = "q", skale = 1}}',
+            "models.a.lora.b.skale",
+            "near it: scale",
+        ),
+        (
+            '[models.a]\nsource = "x/y"\nprofiles = [{name = "p", thread = 4}]',
+            "models.a.profiles.0.thread",
+            "near it: threads",
+        ),
+        ('[guards.g]\nsource = "x/y"\nformat = "json"\nacton = 1', "guards.g.acton", "near it: action"),
         ('[model.a]\nsource = "x/y"', "model", r"\[models.NAME\]"),
         ("models = 5", "models", "tables"),
         ("[models.a]", "models.a", "either a source or an external"),

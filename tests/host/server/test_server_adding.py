@@ -148,3 +148,4 @@ def test_a_server_without_a_catalog_says_how_to_have_one(server: Any) -> None:
     status, refused = server.post("/models/add", {"repository": "owner/name"})
     assert (status, refused["error"]["code"]) == (400, "UNSUPPORTED")
     assert "--catalog FILE" in refused["error"]["message"]
+    assert refused["error"]["remedy"].startswith("FILE may be an empty one")

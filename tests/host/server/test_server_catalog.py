@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+openai = pytest.importorskip("openai", reason="needs the client that the server is made for")
+
 CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
 CATALOG = """
 [models.quick]
@@ -103,6 +105,10 @@ def test_a_name_that_is_not_there_or_of_another_kind_is_refused(catalog: Any) ->
     status, answer = ask(catalog, "vectors")
     assert status == 400
     assert "embedding" in answer["error"]["message"]
+    assert 'add "chat" to the capabilities of vectors in the catalog' in answer["error"]["remedy"]
+    with pytest.raises(openai.NotFoundError, match="There is no default model for transcribe-speech") as caught:
+        catalog.client().audio.transcriptions.create(model="default", file=("a.wav", b"sound"))
+    assert caught.value.body["remedy"] == "Name a model: one that GET /v1/models lists."
     status, answer = ask(catalog, "far")
     assert status == 502
     assert "http://127.0.0.1:9/v1" in answer["error"]["message"]

@@ -114,8 +114,10 @@ def test_what_outlasts_the_grace_ends_with_an_error_that_says_so(start: Any) -> 
         with pytest.raises(openai.APIError) as caught:
             list(stream)
         assert caught.value.code == "ABORTED"
+        assert caught.value.body["remedy"] == "Send the request again when the server has been started again."
         code, log = server.end()
         assert code == 0
+        assert '"grace_s": 0.3' in log
         assert "Traceback" not in log
 
 

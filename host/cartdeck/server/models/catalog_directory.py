@@ -16,7 +16,7 @@ from cartdeck.catalog.entry import Capability, Profile, Scaling
 from cartdeck.catalog.this_machine import this_machine
 from cartdeck.pool.priority import Priority
 from cartdeck.server.external.place import Place
-from cartdeck.server.models.directory import Kind, ModelDirectory, ServedGuard, ServedModel
+from cartdeck.server.models.directory import DEFAULT_NAME, Kind, ModelDirectory, ServedGuard, ServedModel
 from cartdeck.server.models.pin import pins_of
 from cartdeck_protocol.caps import load_shared_definition
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -76,7 +76,12 @@ class CatalogDirectory:
         if kind not in first.kinds:
             can = ", ".join(dict.fromkeys(first.kinds))
             message = f"The model {name} is none for {kind.cap}; it can be asked for: {can}."
-            raise failure(Code.UNSUPPORTED, message, argument="model")
+            capability = next(one for one, of in _KINDS.items() if of is kind)
+            remedy = (
+                f'Ask it for {can}, or, if it can do this too, add "{capability}" to the capabilities of '
+                f"{first.name} in the catalog."
+            )
+            raise failure(Code.UNSUPPORTED, message, argument="model", details={"remedy": remedy})
         return replace(first, stand_ins=tuple(one for one in others if kind in one.kinds))
 
     def find_in(self, name: str, kind: Kind, *, profile: str) -> ServedModel:
@@ -152,7 +157,9 @@ class CatalogDirectory:
         try:
             found = self._behind.find(name, kind)
         except CartdeckError as error:
-            raise (unknown if error.code is Code.MODEL_NOT_FOUND and self._catalog.entries else error) from None
+            lacks_default = name == DEFAULT_NAME and "near" not in error.details
+            is_unknown = error.code is Code.MODEL_NOT_FOUND and not lacks_default
+            raise (unknown if is_unknown and self._catalog.entries else error) from None
         if self._is_closed(found):
             raise unknown if found.is_listed else _closed(name)
         return found

@@ -163,7 +163,9 @@ class SpecDirectory:
             found = self._defaults.get(kind)
             if found is None:
                 message = f"There is no default model for {kind.cap}; name one."
-                raise failure(Code.MODEL_NOT_FOUND, message, argument="model")
+                remedy = "Name a model: one that GET /v1/models lists"
+                remedy += ", or a model's spec." if self._is_open else "."
+                raise failure(Code.MODEL_NOT_FOUND, message, argument="model", details={"remedy": remedy})
         if found is None and self._is_open and ("/" in name or ":" in name):
             return ServedModel(name, name, is_listed=False)
         if found is None:
@@ -171,7 +173,8 @@ class SpecDirectory:
         if kind not in found.kinds:
             can = ", ".join(found.kinds)
             message = f"The model {name} is none for {kind.cap}; it can be asked for: {can}."
-            raise failure(Code.UNSUPPORTED, message, argument="model")
+            details = {"remedy": f"Ask it for {can}, or ask another model."}
+            raise failure(Code.UNSUPPORTED, message, argument="model", details=details)
         return found
 
     def models(self) -> Sequence[ServedModel]:
