@@ -59,6 +59,7 @@ class Router:
         """`unread` says where cartridges are declared that could not be read: one of them may be the one wanted."""
         self._unread = unread
         self.routes = [route for cartridge in cartridges for route in _routes_of(cartridge)]
+        self._some_lack = any(not route.cartridge.is_available for route in self.routes)
         self._preference = {name: place for place, name in enumerate(prefer)}
         # A repeated request costs one dictionary look-up for what its text alone decides.
         self._serving: dict[CapUrn, tuple[list[Route], list[Route]]] = {}
@@ -103,6 +104,25 @@ class Router:
         if best == second and candidates[place].definition.alias not in UNIVERSAL_CAPS:
             raise _ambiguous(cap, candidates[place], candidates[rival])
         return candidates[place]
+
+    def check_default(self, cap: str, route: Route, arguments: Mapping[str, Any]) -> None:
+        """Raises CARTRIDGE_UNAVAILABLE for a call with the default model, where that is none for `route`'s cartridge
+        but for one that lacks its libraries: the model need not be obtained to say so."""
+        if not self._some_lack or fit(route, arguments) != NO_FIT:
+            return
+        default = model_spec(route.definition, {})
+        if default is None or model_spec(route.definition, arguments) != default:
+            return
+        for other in self._closest(parse_cap(cap))[1]:
+            if fit(other, {"model": default}) < NO_FIT:
+                name, reader = route.cartridge.name, other.cartridge
+                raise failure(
+                    Code.CARTRIDGE_UNAVAILABLE,
+                    f"The default model of {cap}, {default}, is one for the cartridge {reader.name}, which lacks "
+                    f"{reader.missing_text}. {name} can be asked with another model.",
+                    argument="model",
+                    details={"cartridge": reader.name, "install": [need.install for need in reader.missing]},
+                )
 
     def _closest(self, cap: CapUrn) -> tuple[list[Route], list[Route]]:
         """The available candidates of the closest specificity, and every unavailable one."""

@@ -122,6 +122,24 @@ def test_an_unavailable_cartridge_is_never_routed_to_and_names_its_remedy() -> N
     assert caught.value.details["install"] == ["pip install 'cartdeck[torch]'"]
 
 
+def test_a_default_model_of_a_cartridge_that_lacks_its_libraries_is_told_before_it_is_obtained() -> None:
+    folder = "pypi:small==1/folder/"
+    gguf = make("gguf", tags=["gguf"], accepts=["*.gguf*"], model=folder)
+    lacking = make("torch", tags=["torch"], model=folder, missing=True)
+    router = Router([gguf, lacking], ())
+    chosen = router.route_text("generate-text", {})
+    for arguments in ({}, {"model": folder}):
+        with pytest.raises(CartdeckError, match=r"one for the cartridge torch, which lacks torch \(bring it") as caught:
+            router.check_default("generate-text", chosen, arguments)
+        assert caught.value.code is Code.CARTRIDGE_UNAVAILABLE
+        assert caught.value.details["install"] == ["pip install 'cartdeck[torch]'"]
+    for model in ("small.gguf", "hf:owner/name"):  # what is in that repository only its files say
+        router.check_default("generate-text", chosen, {"model": model})
+    router.check_default("cap:generate-text;gguf", chosen, {})
+    ready = Router([gguf], ())
+    ready.check_default("generate-text", ready.route_text("generate-text", {}), {})
+
+
 def test_a_text_that_is_no_cap_says_where() -> None:
     with pytest.raises(CartdeckError, match="at character") as caught:
         route("cap:generate text", GGUF)

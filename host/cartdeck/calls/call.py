@@ -145,6 +145,7 @@ class Call(Request, EventSource[Event]):
         arguments = checked_arguments(self._arguments)
         self._loop = engine.loop
         route = engine.router.route_text(self._cap, arguments)
+        engine.router.check_default(self._cap, route, arguments)
         self._intake = Intake(
             engine.backlog,
             keep_bytes=engine.settings.call.keep_bytes if keep is None else keep,
