@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 CARTDECK = str(Path(sys.executable).with_name("cartdeck"))
+IMAGE = str(Path(__file__).resolve().parent.parent / "data" / "gguf" / "shapes" / "red_circle.png")
 
 
 @pytest.mark.parametrize("words", [[], ["pull"], ["plan", "run"]])
@@ -49,7 +50,7 @@ def test_an_option_without_its_value_points_to_the_help_of_its_command(words: li
                 ["generate", "x"],
                 ["chat"],
                 ["embed", "x"],
-                ["describe", __file__],
+                ["describe", IMAGE],
                 ["transcribe", __file__],
             )
         ),

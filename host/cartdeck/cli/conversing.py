@@ -18,9 +18,11 @@ from cartdeck.cli.bar import open_display
 from cartdeck.cli.dialogue import Dialogue, spoken
 from cartdeck.cli.display import Display
 from cartdeck.cli.endings import SIGNALS, Interrupted, end_at_signals
+from cartdeck.cli.option_names import with_options
 from cartdeck.cli.output import STANDARD_LINE, StandardOutput
 from cartdeck.cli.render import error_text, json_line
 from cartdeck.cli.running import KEEP_BYTES, CallOptions, EventWriter, in_thread, shown
+from cartdeck.cli.text_options import DIALOGUE, LOADING, MODEL, SAMPLING
 from cartdeck.engine import Engine
 from cartdeck.events import Data
 from cartdeck.plain import result_record
@@ -28,6 +30,8 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 PROMPT: Final = "> "
 GREETING: Final = "Ctrl-C stops an answer, Ctrl-D ends. /help lists what else there is.\n"
+OPTIONS: Final = tuple(f"--{name.replace('_', '-')}" for name in (*MODEL, *DIALOGUE, *SAMPLING, *LOADING))
+"""What a person has given arguments of the cap by."""
 TWICE: Final = "Ctrl-D ends the dialogue, and so does another Ctrl-C.\n"
 LONGEST_TYPED_BYTES: Final = 4095
 """A terminal that edits lines itself hands on so much of one, and drops the rest without a word."""
@@ -115,7 +119,7 @@ class Conversation:
             except CartdeckError as error:
                 if not self._is_led:
                     raise
-                self._lead(STANDARD_LINE.leave() + error_text(error))
+                self._lead(STANDARD_LINE.leave() + error_text(with_options(error, OPTIONS)))
             line = None
 
     async def _ask(self) -> str | None:

@@ -4,12 +4,14 @@ It does not know image formats: the cartridge looks at the bytes.
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cartdeck.cli import text_options as opt
+from cartdeck.cli.image_file import check_image_file
 from cartdeck.cli.options import CALLING, WRITING
 from cartdeck_protocol.errors import CartdeckError, Code, failure
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from cartdeck.cli.running import CallOptions
 
 CAP = "cap:describe-image"
+SEES = "hf:ggml-org/SmolVLM-256M-Instruct-GGUF"
+"""A small model that brings its projector."""
 EXAMPLE = """Say in words what images show, or answer a question about each.
 
 The model must be one that sees: its projector is named, or lies beside it. Of several images each answer stands in a
@@ -40,6 +44,9 @@ def describe(
     options, choice = taken_from(given), opt.choice_among(given)
     arguments = opt.given(prompt=prompt, **given)
     paths = [_image(path) for path in images]
+    _check_sight(arguments)
+    if len(paths) == 1:
+        check_image_file(paths[0])
     cap, arguments = resolved(CAP, arguments, choice, is_quiet=options.is_quiet, is_verbose=options.is_verbose)
     if len(paths) == 1:
         run_call(cap, {**arguments, "image": paths[0]}, options)
@@ -67,6 +74,7 @@ def _describe_each(paths: list[Path], cap: str, arguments: dict[str, object], *,
     async def work(ask: Ask) -> None:
         for path in paths:
             try:
+                check_image_file(path)
                 result = await ask_about(ask, cap, arguments, name="image", path=path)
             except CartdeckError as error:
                 if error.code is not Code.BAD_IMAGE:
@@ -85,6 +93,13 @@ def _describe_each(paths: list[Path], cap: str, arguments: dict[str, object], *,
     run_asking(work, timeout_s=options.timeout_s, is_quiet=options.is_quiet, is_verbose=options.is_verbose)
     if bad:
         raise typer.Exit(exit_code(bad[0]))
+
+
+def _check_sight(arguments: Mapping[str, object]) -> None:
+    """Raises MISSING_ARGUMENT where neither a model is given nor eyes for the cap's default one, which has none."""
+    if not {"model", "projector"} & arguments.keys():
+        message = f"describe-image needs model, which was not given: one that sees, for instance {SEES}"
+        raise failure(Code.MISSING_ARGUMENT, message, argument="model")
 
 
 def _image(path: Path) -> Path:

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Final
 
+from cartdeck.cli.image_file import check_image_bytes
 from cartdeck_protocol.errors import Code, failure
 
 HELP: Final = """\
@@ -47,7 +48,8 @@ class Dialogue:
             self._messages.pop()
 
     def show(self, path: Path) -> None:
-        """Has an image go with the next message. Raises `FILE_NOT_FOUND` and `BAD_ARGUMENT`."""
+        """Has an image go with the next message. Raises `FILE_NOT_FOUND`, `BAD_ARGUMENT`, and what
+        `check_image_bytes` raises."""
         try:
             data = path.expanduser().read_bytes()
         except FileNotFoundError:
@@ -55,6 +57,7 @@ class Dialogue:
         except OSError as error:
             message = f"The image {path} cannot be read: {error.strerror}."
             raise failure(Code.BAD_ARGUMENT, message) from None
+        check_image_bytes(data, path)
         address = "data:image/png;base64," + base64.b64encode(data).decode("ascii")  # its bytes say what it is
         self._images.append({"type": "image_url", "image_url": {"url": address}})
 

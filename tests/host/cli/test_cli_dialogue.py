@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from cartdeck.cli.conversing import OPTIONS
+from cartdeck.cli.describe import describe
 from cartdeck.cli.dialogue import HELP, Dialogue, spoken
 from cartdeck.cli.embed import beginning_of, numbers_of
+from cartdeck.cli.image_file import check_image_file
 from cartdeck.cli.info import rows_of
 from cartdeck.cli.text_options import given
 from cartdeck_protocol.errors import CartdeckError, Code
+
+NO_CHOICE = {"catalog": None, "profile": None}
 
 
 def test_what_is_said_and_heard_becomes_messages() -> None:
@@ -36,14 +41,14 @@ def test_a_message_without_any_answer_is_taken_back() -> None:
 
 def test_an_image_goes_with_the_next_message_alone(tmp_path: Path) -> None:
     path = tmp_path / "my picture.png"
-    path.write_bytes(b"pixels")
+    path.write_bytes(b"\x89PNG pixels")
     dialogue = Dialogue()
     assert dialogue.obey(f"/image {path}") == f"The next message shows {path}."
     dialogue.say("What is it?")
     dialogue.say("And now?")
     first, second = dialogue.messages()["messages"]
     address = first["content"][0]["image_url"]["url"]
-    assert base64.b64decode(address.partition(",")[2]) == b"pixels"
+    assert base64.b64decode(address.partition(",")[2]) == b"\x89PNG pixels"
     assert first["content"][1] == {"type": "text", "text": "What is it?"}
     assert second["content"] == "And now?"
 
@@ -74,6 +79,42 @@ def test_a_command_that_cannot_be_obeyed_says_why(line: str, code: Code) -> None
     with pytest.raises(CartdeckError) as caught:
         Dialogue().obey(line)
     assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [(b"", Code.EMPTY_INPUT), (b'{"a": 1}\n', Code.BAD_IMAGE), ("grün".encode() * 200, Code.BAD_IMAGE)],
+)
+def test_what_is_seen_to_be_no_image_is_refused_before_a_model_is_loaded(
+    data: bytes, code: Code, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(data)
+    for ask in (lambda: Dialogue().obey(f"/image {path}"), lambda: describe([path], model="./model.gguf", **NO_CHOICE)):
+        with pytest.raises(CartdeckError, match=r"a\.json: .*expected an image") as caught:
+            ask()
+        assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"GIF89a\x01\0", b"BM\x46\0\0\0", b"P3\n1 1\n255\n0 0 0\n"]
+)
+def test_what_may_be_an_image_is_left_to_the_cartridge(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(data)
+    check_image_file(path)
+
+
+def test_an_image_without_a_model_that_sees_is_refused_with_one_that_does(tmp_path: Path) -> None:
+    path = tmp_path / "photo.png"
+    path.write_bytes(b"\x89PNG")
+    with pytest.raises(CartdeckError, match=r"needs model, which was not given.* hf:") as caught:
+        describe([path], model=None, **NO_CHOICE)
+    assert (caught.value.code, caught.value.argument) == (Code.MISSING_ARGUMENT, "model")
+
+
+def test_a_dialogue_at_a_terminal_names_options() -> None:
+    assert {"--model", "--projector", "--max-tokens", "--gpu-layers"} <= {*OPTIONS}
 
 
 def test_options_that_were_given_become_arguments(tmp_path: Path) -> None:
