@@ -4,12 +4,14 @@ It does not know where they are written, nor how the work went.
 """
 
 import json
+import os
 import re
 import shutil
 import textwrap
 from typing import Any, Final, cast
 
 from cartdeck.cli.display import harmless
+from cartdeck.cli.output import STDERR
 from cartdeck.plain import plain
 from cartdeck_protocol.errors import CartdeckError, Code
 
@@ -59,7 +61,10 @@ def json_line(value: Any) -> str:
 
 
 def paragraph(text: str) -> str:
-    """`text` wrapped to the terminal; its own line breaks stay."""
+    """`text` wrapped to the terminal that standard error is, elsewhere whole, to be copied and searched; its own line
+    breaks stay."""
+    if not os.isatty(STDERR):
+        return "".join(f"{harmless(line)}\n" for line in text.strip().splitlines())
     width = min(WIDEST, shutil.get_terminal_size().columns)
     lines = [
         textwrap.fill(harmless(line), width, break_long_words=False, break_on_hyphens=False)

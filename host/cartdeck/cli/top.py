@@ -4,6 +4,7 @@ It does not know how the figures come about: the server tells them.
 """
 
 import json
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,10 +17,11 @@ from cartdeck.cli.options import AsJson
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, Group
 
 PATIENCE_S: Final = 10.0
 COLUMNS: Final = ("cartridge", "state", "class", "pid", "requests", "memory", "starts", "restarts")
+WIDEST: Final = 1_000_000
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -36,8 +38,6 @@ def top(
 
     Example: cartdeck top http://127.0.0.1:8080
     """
-    from rich.console import Console
-
     from cartdeck.cli.listing import print_text
     from cartdeck.cli.render import json_line
 
@@ -49,11 +49,18 @@ def top(
     if as_json:
         print_text(json_line(ask(url, key)))
         return
-    console = Console()
+    console = console_here()
     if once or not console.is_terminal:
         console.print(table_of(url, ask(url, key)))
         return
     _watch(url, key, every_s)
+
+
+def console_here() -> "Console":
+    """Standard output. Where it is no terminal it has no width: nothing is folded, to be copied and searched."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=WIDEST)
 
 
 def _watch(url: str, key: str | None, every_s: float) -> None:

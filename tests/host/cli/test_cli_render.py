@@ -35,6 +35,14 @@ def test_an_error_is_a_paragraph_with_message_code_place_and_remedy() -> None:
     assert text.endswith("\n")
 
 
+def test_an_error_is_folded_at_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = failure(Code.FILE_NOT_FOUND, f"There is no file {'a folder/' * 40}.\nTwo.")
+    for is_terminal in (True, False):
+        monkeypatch.setattr(os, "isatty", lambda _descriptor, answer=is_terminal: answer)
+        lines = error_text(error).splitlines()
+        assert (max(map(len, lines)) > 300, len(lines) > 3) == (not is_terminal, is_terminal)
+
+
 def test_an_error_of_a_dead_process_shows_its_last_lines() -> None:
     text = error_text(failure(Code.CARTRIDGE_DIED, "gguf died", details={"log": ["loading", "ggml_abort: \x1b[2J"]}))
     assert "\nIts last log lines:\n    loading\n    ggml_abort: \ufffd[2J\n" in text
