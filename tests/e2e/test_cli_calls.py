@@ -96,7 +96,7 @@ def test_a_failed_call_leaves_no_file(tmp_path: Path) -> None:
         (["call", "echo", "--arg", "data=x", "--arg", "out=3"], 2, "UNKNOWN_ARGUMENT", ["'out'", "[UNKNOWN_ARGUMENT]"]),
         (["call", "emit", "--arg", "count=many"], 2, "BAD_ARGUMENT", ["count", "many", "integer"]),
         (["call", "emit", "--arg", "count=-1"], 2, "BAD_ARGUMENT", ["count", "-1"]),
-        (["call", "echo"], 2, "MISSING_ARGUMENT", ["data"]),
+        (["call", "echo"], 2, "MISSING_ARGUMENT", ["data", "For instance: --arg data=@FILE"]),
         (["call", "echo", "--arg", "data"], 2, "BAD_ARGUMENT", ["NAME=VALUE"]),
         (["call", "echo", "--arg", "data=@/no/such/file"], 2, "FILE_NOT_FOUND", ["/no/such/file"]),
         (["call", "misbehave", "--arg", "action=raise"], 4, "HANDLER_FAILED", []),

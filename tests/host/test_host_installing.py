@@ -21,7 +21,7 @@ from cartdeck.installing.isolated import environments_folder, install_isolated, 
 from cartdeck.installing.lock_file import read_lock
 from cartdeck.installing.offline import offline_reason, refuse_addresses
 from cartdeck.installing.pip_install import progress_form
-from cartdeck.installing.registration import link_folder, pin, unregister
+from cartdeck.installing.registration import link_folder, missing_program, pin, unregister
 from cartdeck.installing.version_order import is_version_in, version_key
 from cartdeck.scaffold.new_cartridge import new_cartridge
 from cartdeck.sessions.leftover import engine_mark
@@ -275,12 +275,21 @@ def test_a_folder_with_a_cartridge_file_is_registered_where_it_lies(settings: Se
     )
     link = link_folder(source, settings.cartridge_folders[0])
     assert link.name == "whisper-it"
+    assert missing_program(source) is None
     [found] = [one for one in discover(settings).cartridges if one.name == "whisper-it"]
     assert found.file is not None
     assert found.file.working_directory == link
     assert unregister(settings.cartridge_folders[0], "whisper-it") == [""]
     assert (source / "cartridge.toml").exists()
     assert not link.is_symlink()
+
+
+def test_a_program_that_is_still_to_be_built_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cartridge.toml").write_text('command = ["./echo"]\n', "utf-8")
+    assert missing_program(tmp_path) == str(tmp_path / "echo")
+    (tmp_path / "echo").write_text("#!/bin/sh\n", "utf-8")
+    (tmp_path / "echo").chmod(0o755)
+    assert missing_program(tmp_path) is None
 
 
 def test_versions_have_the_order_of_python_packages() -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 
 import anyio.to_thread
 
-from cartdeck_protocol.caps import CapDefinition
+from cartdeck_protocol.caps import CapDefinition, ValueKind
 from cartdeck_protocol.caps.item_text import item_of_text, items_of_text
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 READ_BYTES: Final = 64 * 1024
 
@@ -48,6 +48,25 @@ def read_items(definition: CapDefinition, arguments: Mapping[str, Any]) -> dict[
                 items = cast("list[Any]", value)
                 read[name] = [item_of_text(one, item) if isinstance(item, str) else item for item in items]
     return read
+
+
+def check_given(definition: CapDefinition, arguments: Mapping[str, Any]) -> None:
+    """Raises MISSING_ARGUMENT for required arguments that are not given, with what to write; UNKNOWN_ARGUMENT before
+    that, which may be a missing one by a wrong name."""
+    given = {definition.argument(name).name for name in arguments}
+    try:
+        definition.check_complete(given)
+    except CartdeckError as error:
+        missing = [one for one in definition.arguments.values() if one.required and one.name not in given]
+        example = " ".join(f"--arg {one.name}={example_of(one.kind)}" for one in missing)
+        raise failure(error.code, f"{error.message}. For instance: {example}", argument=error.argument) from None
+
+
+def example_of(kind: ValueKind) -> str:
+    """How a value of that kind may be spelt."""
+    if kind is ValueKind.TEXT:
+        return "'some text'"
+    return "@FILE" if kind in (ValueKind.BYTES, ValueKind.JSON) else "true" if kind is ValueKind.BOOLEAN else "1"
 
 
 def parse_value(text: str, *, name: str) -> str | Path | AsyncGenerator[bytes]:

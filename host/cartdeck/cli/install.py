@@ -45,13 +45,16 @@ def install(
     from cartdeck.cli.running import run_interruptible
     from cartdeck.installing.isolated import install_isolated
     from cartdeck.installing.offline import offline_reason
-    from cartdeck.installing.registration import link_folder
+    from cartdeck.installing.registration import link_folder, missing_program
     from cartdeck.settings import load_settings
 
     settings, tell = load_settings(), _teller(quiet)
     path = _place(distribution)
     if _is_there(path / DESCRIPTION_FILE):
         print_text(f"{link_folder(path, _folder(settings))} -> {path.absolute()}\n")
+        program = missing_program(path)
+        if program is not None:
+            tell(f"Its command {program} is not there yet, or cannot be run; no call succeeds until it is built.")
         return
     requirement = str(path.absolute()) if _is_there(path) else distribution
     if not isolated:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cartdeck.cli.arguments import parse_value
+from cartdeck.cli.arguments import example_of, parse_value
 from cartdeck.discovery import discover
 from cartdeck.near import near_names
 from cartdeck.plans.compiling import CompiledPlan, Value, all_faults, compile_plan
@@ -156,9 +156,7 @@ def read_lists(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _example(value: Value) -> str:
     kind = kind_of(value.media)
-    if kind is ValueKind.TEXT:
-        return "'some text'"
-    return "@FOLDER" if value.depth else "@FILE" if kind in (ValueKind.BYTES, ValueKind.JSON) else "1"
+    return "@FOLDER" if value.depth and kind is not ValueKind.TEXT else example_of(kind)
 
 
 def router_here() -> Router:

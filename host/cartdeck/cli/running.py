@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from cartdeck.cli.arguments import read_items
+from cartdeck.cli.arguments import check_given, read_items
 from cartdeck.cli.bar import open_display
 from cartdeck.cli.cap_names import cap_named
 from cartdeck.cli.display import Display
@@ -86,7 +86,9 @@ async def make_call(
     keep_bytes = KEEP_BYTES if options.as_json else 0
     cap = cap_named(cap, [one for status in engine.cartridges() for one in status.cartridge.manifest.caps])
     if options.spells_items:
-        arguments = read_items(engine.router.route_text(cap, arguments).definition, arguments)
+        definition = engine.router.route_text(cap, arguments).definition
+        check_given(definition, arguments)
+        arguments = read_items(definition, arguments)
     call = engine.call(cap, arguments, timeout_s=options.timeout_s, keep_bytes=keep_bytes)
     display.begin(cap, call)
     async with call:

@@ -37,6 +37,14 @@ def link_folder(source: Path, folder: Path) -> Path:
     return link
 
 
+def missing_program(source: Path) -> str | None:
+    """The program of the cartridge in `source` that is not there or cannot be run, as one that is still to be built;
+    else None. Raises BAD_ARGUMENT where its file is wrong."""
+    description = source / DESCRIPTION_FILE
+    program = read_cartridge_file(description, description.read_bytes()).command[0]
+    return program if shutil.which(program) is None else None
+
+
 def _name_in(source: Path) -> str:
     """What the cartridge in a folder is called: by its manifest, or as the folder where none is named."""
     description = source / DESCRIPTION_FILE
