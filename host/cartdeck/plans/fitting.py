@@ -67,12 +67,20 @@ class Fitting:
         matched = self._match(step, definition, sources) if is_named else None
         if matched is not None:
             self.routes[step.name], self.matched[step.name] = route, matched
+            if all(one.name != "model" for one in matched):
+                self._check_default(step, route)
         if step.target is None or step.target in self._doubtful:
             return
         if matched is None and definition.urn.effect == "none":  # what it gives is what it was given
             self._doubtful.add(step.target)
         else:
             self.media[step.target] = _media_given(definition, matched or [], sources)
+
+    def _check_default(self, step: Step, route: Route) -> None:
+        try:
+            self._router.check_default(step.cap, route, step.constants)
+        except CartdeckError as lacking:
+            self._tell(at_place(lacking, step.place("cap"), step=step.name))
 
     def _tell(self, fault: CartdeckError, *names: str) -> None:
         self.faults.append(fault.with_traceback(None))

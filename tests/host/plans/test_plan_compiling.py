@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from cartdeck import CartdeckError, Code
+from cartdeck.discovery import Cartridge
 from cartdeck.plans import CompiledPlan, Plan, compile_plan
 from cartdeck.router import Router
+from cartdeck_protocol.caps import Requirement, build_manifest
 
 
 def compiled(router: Router, text: str, **depths: int) -> CompiledPlan:
@@ -187,3 +189,22 @@ def test_an_input_that_only_sequences_take_is_a_sequence(router: Router) -> None
 def test_a_cap_that_gives_back_its_input_gives_what_it_was_given(router: Router) -> None:
     plan = compiled(router, "x media:audio\nx -> identity -> y\ny -> transcribe-speech -> z")
     assert str(plan.values["y"].media) == "media:audio"
+
+
+def test_a_default_model_that_only_a_cartridge_without_its_libraries_reads_is_a_fault_of_the_step() -> None:
+    def cartridge(name: str, more: str = "", *needs: Requirement) -> Cartridge:
+        text = f'name = "{name}"\nversion = "1.0.0"\ntitle = "x"\ndescription = "x"\ncaps = ["embed-text"]\n{more}'
+        return Cartridge(
+            build_manifest(f'{text}tags = ["{name}"]\nholds_instances = true\n'), ("x",), name, False, needs
+        )
+
+    gguf = cartridge("gguf", 'accepts = ["*gguf*"]\n')
+    router = Router([gguf, cartridge("torch", "", Requirement(module="torch", install="pip install it"))], ())
+    error = fault(router, "t -> embed-text -> v")
+    assert (error.code, error.details["line"], error.details["step"]) == (Code.CARTRIDGE_UNAVAILABLE, 1, "embed-text")
+    assert "which lacks torch (bring it with: pip install it)" in error.message
+    for text in (
+        "t -> embed-text -> v\nembed-text.model = 'a.gguf'",
+        "t -> embed-text -> v\nembed-text cap:embed-text;gguf",
+    ):
+        assert compiled(router, text).steps["embed-text"].route.cartridge is gguf
