@@ -124,6 +124,8 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_dialogue() -> None:
         terminal.wait_for("The capital of France is Paris.")
         terminal.type("/sing\n")
         terminal.wait_for("no command here")
+        terminal.type(f"/image {DATA / 'shapes' / 'red_circle.png'}\nWhat is it?\n")
+        terminal.wait_for("--projector,")  # who sits here gives options, and is told of them
         terminal.type("\x04")
         assert terminal.end() == 0
 
