@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from cartdeck_modelkit.constraint.schema_limits import check_schema
+from cartdeck_modelkit.dialogue.call_schema import DEFINITIONS, closed, gather
 from cartdeck_modelkit.dialogue.chat_template import ChatTemplate
 from cartdeck_modelkit.dialogue.messages import Dialogue, as_record
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -156,11 +157,15 @@ def syntax_of(template: ChatTemplate) -> CallSyntax | None:
 
 
 def call_grammar(tools: list[Tool], syntax: CallSyntax, *, is_required: bool) -> str:
-    """The grammar, in llguidance's Lark, of an answer: text, or calls of `tools`, or text and then calls."""
-    calls = [_call_schema(tool, syntax) for tool in tools]
+    """The grammar, in llguidance's Lark, of an answer: text, or calls of `tools`, or text and then calls. Arguments
+    that a tool does not list are in no call, unless it says something of them."""
+    arguments, definitions = gather([closed(tool.parameters) for tool in tools])
+    calls = [_call_schema(tool.name, one, syntax) for tool, one in zip(tools, arguments, strict=True)]
     schema: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
     if syntax.is_list:
         schema = {"type": "array", "items": schema, "minItems": 1}
+    if definitions:
+        schema[DEFINITIONS] = definitions
     opening, closing = json.dumps(syntax.opening), json.dumps(syntax.closing)
     lines = [f"body: %json {json.dumps(schema, ensure_ascii=False)}", r"WS: /[ \n]{0,2}/"]
     if not syntax.opening:
@@ -177,10 +182,10 @@ def call_grammar(tools: list[Tool], syntax: CallSyntax, *, is_required: bool) ->
     return "\n".join(["start: call* TEXT?", f"call: before {rest}", *lines, *text])
 
 
-def _call_schema(tool: Tool, syntax: CallSyntax) -> dict[str, Any]:
+def _call_schema(name: str, arguments: dict[str, Any], syntax: CallSyntax) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {"name": {"const": tool.name}, syntax.arguments_key: tool.parameters},
+        "properties": {"name": {"const": name}, syntax.arguments_key: arguments},
         "required": ["name", syntax.arguments_key],
         "additionalProperties": False,
     }

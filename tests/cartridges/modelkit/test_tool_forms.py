@@ -168,6 +168,64 @@ def test_a_bare_call_may_stand_behind_its_token_of_control(maker: ConstraintMake
     assert not accepts(bare, ' {"no": "call"}')  # it would be taken for one
 
 
+def holds(maker: ConstraintMaker, parameters: Any, arguments: str, *, syntax: CallSyntax = TAGGED) -> bool:
+    """Whether a call that must be, of a tool with those parameters beside another tool, may have the arguments."""
+    tools = read_tools([{"type": "function", "function": {"name": "f", "parameters": parameters}}, TOOLS[1]])
+    constraint = maker.from_lark(call_grammar(tools, syntax, is_required=True))
+    call = f'{{"name": "f", "{syntax.arguments_key}": {arguments}}}'
+    return accepts(constraint, syntax.opening + (f"[{call}]" if syntax.is_list else call) + syntax.closing)
+
+
+@pytest.mark.parametrize("parameters", [None, {}, {"type": "object"}, {"type": "object", "properties": {}}])
+@pytest.mark.parametrize("syntax", [TAGGED, BARE, LISTED])
+def test_a_tool_that_lists_no_arguments_is_called_without_any(
+    maker: ConstraintMaker, parameters: Any, syntax: CallSyntax
+) -> None:
+    assert holds(maker, parameters, "{}", syntax=syntax)
+    for wrong in ('{"a": 1}', '{"": {}}', "5", "null"):
+        assert not holds(maker, parameters, wrong, syntax=syntax)
+
+
+def test_a_call_has_no_arguments_but_those_that_its_tool_lists(maker: ConstraintMaker) -> None:
+    listed: dict[str, Any] = {"properties": {"a": {"type": "integer"}, "b": {"type": "object"}}, "required": ["a"]}
+    for parameters in (listed, {"type": "object", **listed, "description": "What for.", "title": "F"}):
+        assert holds(maker, parameters, '{"a": 1}')
+        assert holds(maker, parameters, '{"a": 1, "b": {"any": ["name"]}}')  # inside, nothing is closed
+        assert not holds(maker, parameters, '{"a": 1, "c": 2}')
+        assert not holds(maker, parameters, "{}")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"additionalProperties": True},
+        {"additionalProperties": {"type": "integer"}},
+        {"patternProperties": {"^c$": {"type": "integer"}}},
+        {"allOf": [{"properties": {"c": {"type": "integer"}}}]},
+        {"required": ["a", "c"]},
+    ],
+)
+def test_arguments_stay_open_where_the_tool_says_something_of_others(
+    maker: ConstraintMaker, more: dict[str, Any]
+) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}}, **more}
+    assert holds(maker, parameters, '{"a": 1, "c": 2}')
+
+
+@pytest.mark.parametrize("syntax", [TAGGED, BARE, LISTED])
+def test_references_of_a_tools_parameters_lead_where_they_led(maker: ConstraintMaker, syntax: CallSyntax) -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/A"}, "more": {"type": "array", "items": {"$ref": "#"}}},
+        "$defs": {"A": {"type": "integer"}},
+    }
+    assert holds(maker, parameters, '{"a": 1, "more": [{"a": 2}, {"more": []}]}', syntax=syntax)
+    for wrong in ('{"a": "x"}', '{"more": [{"a": "x"}]}', '{"more": [1]}', '{"b": 1}'):
+        assert not holds(maker, parameters, wrong, syntax=syntax)
+    two = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in ("f", "g")]
+    maker.from_lark(call_grammar(read_tools(two), syntax, is_required=False))
+
+
 def test_ids_of_calls_are_made_to_fit_a_template_that_wants_nine_characters() -> None:
     call = {"id": "call_0123456789abcdef", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [call]},
