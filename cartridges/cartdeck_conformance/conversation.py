@@ -10,6 +10,7 @@ import termios
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event as ThreadEvent
 from typing import Final
 
@@ -51,6 +52,10 @@ class Setup:
     durations: Durations
     peers: Peers
     tell: Tell
+    folder: Path | None = None
+    """Where the processes work; None for where this one does."""
+    environment: Mapping[str, str] | None = None
+    """What they get in place of this process's environment."""
     stop: ThreadEvent = field(default_factory=ThreadEvent)
     """Set by whoever wants the kit to end: the next wait raises Stopped."""
 
@@ -61,7 +66,9 @@ class Conversation:
     def __init__(self, setup: Setup, *, limits: Limits | None = None) -> None:
         self.setup = setup
         self.durations = setup.durations
-        self.process = CartridgeProcess(setup.command, setup.durations)
+        self.process = CartridgeProcess(
+            setup.command, setup.durations, folder=setup.folder, environment=setup.environment
+        )
         self.connection = Connection(Role.HOST, limits=limits, software=SOFTWARE)
         self._tap = Tap()
         self.watch = Watch(self.connection, self._tap, setup.tell)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,11 +26,20 @@ _TURN_S: Final = 0.01
 class CartridgeProcess:
     """A running cartridge. Its pipes do not block; `stderr` is read by `read_stderr` alone."""
 
-    def __init__(self, command: Sequence[str], durations: Durations) -> None:
-        """Raises Fault where the command cannot be started."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        durations: Durations,
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """It works in `folder`, else in this process's; `environment` is what it gets in place of this process's.
+        Raises Fault where the command cannot be started."""
         self.mark = secrets.token_hex(16)
-        environment = {name: value for name, value in os.environ.items() if name != "CARTDECK_HOST_PID"}
-        environment |= {
+        given = os.environ if environment is None else environment
+        full = {name: value for name, value in given.items() if name != "CARTDECK_HOST_PID"}
+        full |= {
             _MARK: self.mark,
             "CARTDECK_HEARTBEAT_S": repr(durations.heartbeat_s),
             "CARTDECK_KEEPALIVE_S": repr(durations.keepalive_s),
@@ -44,7 +53,8 @@ class CartridgeProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                env=environment,
+                cwd=folder,
+                env=full,
                 start_new_session=True,
             )
         except OSError as error:

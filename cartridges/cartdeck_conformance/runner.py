@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -36,6 +37,10 @@ class Options:
     """How to answer peer calls, by the alias or the URN of a cap."""
     manifest: bytes | None = None
     """The manifest.json on disk, where it is known; else the command is asked for it."""
+    folder: Path | None = None
+    """Where the command is started; where this process works if left out."""
+    environment: Mapping[str, str] | None = None
+    """What its processes get in place of this process's environment."""
     durations: Durations = field(default_factory=Durations)
     on_check: Callable[[Check], object] = _ignore
     """Called before each check."""
@@ -81,7 +86,15 @@ def _run(
         raise ValueError(f"there is no check {unknown[0]}; they have the numbers 1 to {max(BY_NUMBER)}")
     started = time.monotonic()
     findings = Findings()
-    setup = Setup(command, options.durations, Peers(options.peers), findings.tell, stop)
+    setup = Setup(
+        command,
+        options.durations,
+        Peers(options.peers),
+        findings.tell,
+        folder=options.folder,
+        environment=options.environment,
+        stop=stop,
+    )
     bench = Bench(setup, findings, is_fast=fast, file=options.manifest, samples=options.samples)
     run = _Run(bench, options.on_check)
     asked = [one for one in SCHEDULE if not only or one.check.number in only]

@@ -134,6 +134,15 @@ def discover(settings: Settings) -> Discovery:
     return found
 
 
+def cartridge_in(folder: Path, settings: Settings) -> Cartridge:
+    """The cartridge that the cartridge.toml in `folder` declares, whether it is registered or not.
+
+    Raises BAD_ARGUMENT where the file is wrong, FILE_NOT_FOUND where what it names is not there, and what reading a
+    manifest raises. It may run `COMMAND manifest`.
+    """
+    return _FolderDeclaration(folder / DESCRIPTION_FILE).read(settings)
+
+
 def _choose(versions: list[Cartridge], found: Discovery) -> None:
     """The version that was asked for, else the newest; of equal ones the first found."""
     if not versions:

@@ -141,7 +141,13 @@ def _on_disk(bench: Bench) -> tuple[bytes | None, str]:
     spoken = " ".join(asked)
     try:
         done = subprocess.run(
-            asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=bench.durations.hello_s, check=False
+            asked,
+            cwd=bench.setup.folder,
+            env=bench.setup.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=bench.durations.hello_s,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return None, f"`{spoken}` failed: {error}"

@@ -8,10 +8,10 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
@@ -19,23 +19,32 @@ from cartdeck.cli.options import AsJson
 from cartdeck_protocol.errors import Code, failure
 
 if TYPE_CHECKING:
+    from cartdeck.discovery import Cartridge
+    from cartdeck.settings import Settings
     from cartdeck_conformance import Check, Durations, Report
+
+
+_TARGET: Final = "COMMAND|NAME|FOLDER"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is checked: the command that serves it, and its manifest on disk where that is known."""
+    """What is checked: the command that serves it. Of a cartridge also its manifest on disk, the folder it works in,
+    and the environment that a host gives it."""
 
     command: tuple[str, ...]
     manifest: bytes | None = None
+    folder: Path | None = None
+    environment: Mapping[str, str] | None = None
 
 
 def check(
     target: Annotated[
         list[str],
         typer.Argument(
-            metavar="COMMAND|NAME",
-            help="A cartridge as `cartdeck cartridges` lists it, or a command that serves one, in quotes or behind --.",
+            metavar=_TARGET,
+            help="A cartridge as `cartdeck cartridges` lists it, a folder that holds cartridge.toml, or a command that "
+            "serves one, in quotes or behind --.",
         ),
     ],
     fast: Annotated[bool, typer.Option("--fast", help="Send less, and start fewer processes.")] = False,
@@ -72,6 +81,8 @@ def check(
         samples=_samples(sample or []),
         peers=dict(_pair(one, "--peer") for one in peer or []),
         manifest=found.manifest,
+        folder=found.folder,
+        environment=found.environment,
         durations=_durations(sample_limit),
         on_check=_ignore if as_json or not os.isatty(2) else _show,
     )
@@ -99,41 +110,71 @@ check.__doc__ = """Check a cartridge against the wire, hostile input and all, wi
 It ends with 0 when no check failed and with 1 when one did. What could not be exercised is listed, and is no failure:
 a cap without a sample, a peer call that nobody answers for.
 
+A cartridge is started as a host starts it: in its working directory, with the environment that it would get.
+
 Example: cartdeck check echo --fast
 """
 
 
 def _target(words: Sequence[str]) -> Target:
-    """Raises BAD_ARGUMENT for what is neither, CARTRIDGE_UNAVAILABLE for a cartridge that lacks something, and
-    HASH_MISMATCH for one that a host will not start either."""
-    from cartdeck.discovery import discover
+    """Raises BAD_ARGUMENT for what is none of them, CARTRIDGE_UNAVAILABLE for a cartridge that lacks something,
+    HASH_MISMATCH for one that a host will not start either, and what `cartridge_in` raises."""
+    from cartdeck.discovery import cartridge_in, discover
     from cartdeck.settings import load_settings
 
     names = ""
     if len(words) == 1:
-        cartridges = discover(load_settings()).cartridges
+        settings = load_settings()
+        cartridges = discover(settings).cartridges
         for one in cartridges:
             if one.name == words[0]:
-                if not one.is_available:
-                    message = f"{one.name} lacks {one.missing_text}"
-                    details = {"remedy": "Then check it again."}
-                    raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details=details)
-                one.verify()
-                return Target(one.command, one.manifest.to_json())
+                return _as_installed(one, settings)
+        folder = _folder(words[0])
+        if folder is not None:
+            return _as_installed(cartridge_in(folder, settings), settings)
         names = ", ".join(one.name for one in cartridges)
     command = tuple(words) if len(words) > 1 else tuple(_split(words[0]))
     if not command or shutil.which(command[0]) is None:
         known = f" The cartridges are {names}." if names else ""
-        message = f"{words[0]!r} is neither a cartridge nor a program.{known}"
-        raise failure(Code.BAD_ARGUMENT, message, argument="COMMAND|NAME")
+        message = f"{words[0]!r} is neither a cartridge, nor a folder with cartridge.toml, nor a program.{known}"
+        raise failure(Code.BAD_ARGUMENT, message, argument=_TARGET)
     return Target(command)
+
+
+def _as_installed(cartridge: "Cartridge", settings: "Settings") -> Target:
+    """The cartridge as a host would start it. Raises CARTRIDGE_UNAVAILABLE, HASH_MISMATCH."""
+    from cartdeck.sessions.launch import environment_of
+
+    if not cartridge.is_available:
+        message = f"{cartridge.name} lacks {cartridge.missing_text}"
+        raise failure(Code.CARTRIDGE_UNAVAILABLE, message, details={"remedy": "Then check it again."})
+    cartridge.verify()
+    return Target(
+        cartridge.command,
+        cartridge.manifest.to_json(),
+        None if cartridge.file is None else cartridge.file.working_directory,
+        environment_of(cartridge, settings),
+    )
+
+
+def _folder(word: str) -> Path | None:
+    """The folder of a cartridge.toml, where the word names either of them."""
+    from cartdeck.cartridge_file import DESCRIPTION_FILE
+
+    path = Path(os.path.expanduser(word))  # noqa: PTH111 - Path's own raises for the home of nobody
+    try:
+        if path.name == DESCRIPTION_FILE and path.is_file():
+            return path.parent
+        return path if word and (path / DESCRIPTION_FILE).is_file() else None
+    except (OSError, ValueError):  # a long command, one with a NUL, or what lies where nobody may look
+        return None
 
 
 def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise failure(Code.BAD_ARGUMENT, f"{text!r} is no command: {error}.", argument="COMMAND|NAME") from None
+        raise failure(Code.BAD_ARGUMENT, f"{text!r} is no command: {error}.", argument=_TARGET) from None
 
 
 def _samples(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -33,10 +33,34 @@ def launch(cartridge: Cartridge, settings: Settings) -> Process:
     """Start the program of `cartridge`. Its stderr goes to the logger cartdeck.cartridge.NAME, a line each, and to
     the process's ring. Raises START_FAILED."""
     logger = logging.getLogger(f"cartdeck.cartridge.{cartridge.name}")
+    environment = environment_of(cartridge, settings)
+    folder = _private_folder(settings)
+    if folder is not None:
+        environment.update({name: str(folder) for name in ("TMPDIR", "TEMP", "TMP")})
+    log = LogRing(ring_bytes=settings.log.ring_bytes, line_bytes=settings.log.line_bytes, on_line=logger.info)
+    try:
+        process = spawn(
+            (*_without_network(cartridge, settings), *cartridge.command),
+            environment=environment,
+            log=log,
+            pipe_bytes=settings.wire.pipe_bytes,
+            folder=None if cartridge.file is None else cartridge.file.working_directory,
+        )
+    except CartdeckError:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    process.private_folder = folder
+    _limit(process.pid, limits_of(cartridge, settings))
+    return process
+
+
+def environment_of(cartridge: Cartridge, settings: Settings) -> dict[str, str]:
+    """The whole environment of one process of `cartridge`, with a mark of its own."""
     file = cartridge.file
     may_use_network = cartridge.name in settings.network
     said = settings.models.variables() if may_use_network else {}
-    environment = child_environment(
+    return child_environment(
         mark=new_session_mark(),
         may_use_network=may_use_network,
         asks_for_network=_asks_for_network(cartridge),
@@ -48,25 +72,6 @@ def launch(cartridge: Cartridge, settings: Settings) -> Process:
         extra=(*settings.pass_environment, *(() if file is None else file.environment)),
         source={**os.environ, **said},
     )
-    folder = _private_folder(settings)
-    if folder is not None:
-        environment.update({name: str(folder) for name in ("TMPDIR", "TEMP", "TMP")})
-    log = LogRing(ring_bytes=settings.log.ring_bytes, line_bytes=settings.log.line_bytes, on_line=logger.info)
-    try:
-        process = spawn(
-            (*_without_network(cartridge, settings), *cartridge.command),
-            environment=environment,
-            log=log,
-            pipe_bytes=settings.wire.pipe_bytes,
-            folder=None if file is None else file.working_directory,
-        )
-    except CartdeckError:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    process.private_folder = folder
-    _limit(process.pid, limits_of(cartridge, settings))
-    return process
 
 
 def limits_of(cartridge: Cartridge, settings: Settings) -> Limits:
