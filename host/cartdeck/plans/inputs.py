@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from cartdeck.near import near_names
-from cartdeck.plans.compiling import CompiledPlan
+from cartdeck.plans.compiling import CompiledPlan, compile_plan
 from cartdeck.plans.fault import plan_fault
 from cartdeck.plans.plan import Plan
+from cartdeck.router import Router
 from cartdeck_protocol.caps.argument import ArgumentDefinition, ValueKind
 from cartdeck_protocol.errors import Code, failure
 
@@ -34,7 +35,7 @@ class One:
 
 def check_known(plan: Plan, inputs: Iterable[str]) -> None:
     """Raises BAD_ARGUMENT for an input that the plan does not have, with names that are near."""
-    names = plan.input_names
+    names = dict.fromkeys(plan.input_names)
     for name in inputs:
         if name not in names:
             near = near_names(name, names)
@@ -52,7 +53,16 @@ def check_inputs(plan: Plan, inputs: Mapping[str, Any]) -> None:
         step = next(step for step in plan.steps.values() if missing[0] in step.sources)
         place = step.place(f"source {step.sources.index(missing[0])}")
         message = f"the input {missing[0]} is not given"
-        raise plan_fault(message, place, code=Code.MISSING_ARGUMENT, candidates=missing)
+        fault = plan_fault(message, place, code=Code.MISSING_ARGUMENT, candidates=missing)
+        fault.argument = missing[0]
+        raise fault
+
+
+def compiled_for(plan: Plan, router: Router, inputs: Mapping[str, Any]) -> CompiledPlan:
+    """The plan, compiled for inputs like these. Raises what `check_inputs` and `compile_plan` raise."""
+    check_inputs(plan, inputs)
+    compiled = compile_plan(plan, router)
+    return compiled.with_depths(router, depths_of(compiled, inputs))
 
 
 def depths_of(compiled: CompiledPlan, inputs: Mapping[str, Any]) -> dict[str, int]:
@@ -60,13 +70,15 @@ def depths_of(compiled: CompiledPlan, inputs: Mapping[str, Any]) -> dict[str, in
 
     A list that only goes to arguments that take a JSON list is one value.
     """
+    arguments: dict[str, list[ArgumentDefinition]] = {name: [] for name in inputs}
+    for step in compiled.steps.values():
+        for binding in step.bindings:
+            if binding.source in arguments:
+                arguments[binding.source].append(binding.argument)
     found: dict[str, int] = {}
     for name, value in inputs.items():
-        arguments = [
-            binding.argument for step in compiled.steps.values() for binding in step.bindings if binding.source == name
-        ]
         depth = _depth(value)
-        if depth is not None and not (depth and all(_takes_list(one) for one in arguments)):
+        if depth is not None and not (depth and all(_takes_list(one) for one in arguments[name])):
             found[name] = depth
     return found
 

@@ -13,11 +13,11 @@ from cartdeck.calls.pulling import Source
 from cartdeck.engine import Engine
 from cartdeck.event_source import EventSource, wait_for_end
 from cartdeck.plans.call_key import CallKeys
-from cartdeck.plans.compiling import CompiledPlan, compile_plan
+from cartdeck.plans.compiling import CompiledPlan
 from cartdeck.plans.events import PlanEnded, PlanEvent, StepState
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.graph import ABSENT, FAIL
-from cartdeck.plans.inputs import check_inputs, depths_of, entries_of
+from cartdeck.plans.inputs import check_inputs, compiled_for, depths_of, entries_of
 from cartdeck.plans.kept import Kept
 from cartdeck.plans.plan import Plan
 from cartdeck.plans.result import Output, PlanResult
@@ -153,9 +153,11 @@ class PlanRun(EventSource[PlanEvent]):
             raise RuntimeError("a plan can be run once")
         engine, plan = self._engine, self._plan
         engine.check_open()
-        check_inputs(plan, self._inputs)
-        compiled = self._given or compile_plan(plan, engine.router)
-        self.compiled = compiled.with_depths(engine.router, depths_of(compiled, self._inputs))
+        if self._given is None:
+            self.compiled = compiled_for(plan, engine.router, self._inputs)
+        else:
+            check_inputs(plan, self._inputs)
+            self.compiled = self._given.with_depths(engine.router, depths_of(self._given, self._inputs))
         given = {value.name: entries_of(self._inputs[value.name], value.depth) for value in self.compiled.inputs}
         self._kept = None if self._state is None else Kept(self._state)
         self.tally = PlanTally(len(self.compiled.steps))

@@ -25,6 +25,7 @@ from cartdeck.server.openai_api.embedding_endpoint import EmbeddingEndpoint
 from cartdeck.server.openai_api.text_endpoints import TextEndpoints
 from cartdeck.server.openapi import document
 from cartdeck.server.page_endpoints import PREFIX, PageEndpoints
+from cartdeck.server.plan_compiling import PlanCompiler
 from cartdeck.server.refusal import CLIENT_GONE, Refused
 from cartdeck.server.service import Service
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -41,10 +42,11 @@ _LOGGER: Final = logging.getLogger("cartdeck.server")
 
 def make_app(service: Service, *, log: AccessLog | None = None) -> ASGIApp:
     """The application: all endpoints behind the gate."""
-    texts, audio, native = TextEndpoints(service), AudioEndpoints(service), NativeEndpoints(service)
+    plans = PlanCompiler(service.engine)
+    texts, audio, native = TextEndpoints(service), AudioEndpoints(service), NativeEndpoints(service, plans)
     embedding, listing = EmbeddingEndpoint(service), ListingEndpoints(service)
     adding = AddingEndpoints(service)
-    page, live = PageEndpoints(service), LiveEndpoint(service)
+    page, live = PageEndpoints(service, plans), LiveEndpoint(service)
     described = document()
 
     async def openapi(_request: Request) -> Response:

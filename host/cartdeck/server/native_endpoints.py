@@ -30,6 +30,7 @@ from cartdeck.server.event_stream import EventStream, event
 from cartdeck.server.fields import Strict
 from cartdeck.server.json_response import json_response
 from cartdeck.server.pace import Departure, paced
+from cartdeck.server.plan_compiling import PlanCompiler
 from cartdeck.server.plan_telling import plan_end, plan_event
 from cartdeck.server.refusal import Refused
 from cartdeck.server.service import Served, Service, collect_all
@@ -57,8 +58,9 @@ class PlanRequest(Strict):
 class NativeEndpoints:
     """The two, on one service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, plans: PlanCompiler) -> None:
         self._service = service
+        self._plans = plans
 
     async def call(self, request: Request) -> Any:
         if request.headers.get("content-type", "").startswith("multipart/"):
@@ -112,7 +114,8 @@ class NativeEndpoints:
         self._service.check_unguarded("/plans/run")
         asked = await read_json(request, PlanRequest, self._service.options.limits)
         inputs = decoded_arguments(asked.inputs)
-        run = PlanRun(self._service.engine, asked.plan, inputs, on_error=asked.on_error)
+        plan = await self._plans.compiled(asked.plan, inputs)
+        run = PlanRun(self._service.engine, plan, inputs, on_error=asked.on_error)
         if asked.stream:
             pieces = self._plan_pieces(run)
             return EventStream(pieces, cancel=lambda _: run.cancel(), comment_s=self._service.options.comment_s)

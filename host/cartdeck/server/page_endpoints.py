@@ -19,6 +19,7 @@ from cartdeck.plans.plan import Plan
 from cartdeck.server.body import read_json
 from cartdeck.server.fields import Strict
 from cartdeck.server.json_response import json_response
+from cartdeck.server.plan_compiling import PlanCompiler
 from cartdeck.server.refusal import Refused
 from cartdeck.server.service import Service
 from cartdeck_protocol.caps.argument import kind_of
@@ -73,8 +74,9 @@ class PlanDrawing(Strict):
 class PageEndpoints:
     """The page's files, read once, and the plan's drawing."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, plans: PlanCompiler) -> None:
         self._service = service
+        self._plans = plans
         self._assets = {path.relative_to(FOLDER).as_posix(): _asset(path) for path in _files()}
 
     async def page(self, request: Request) -> Response:
@@ -95,8 +97,9 @@ class PageEndpoints:
     async def show_plan(self, request: Request) -> Response:
         """Boxes, wires, inputs and outputs of a plan. Raises what compiling raises."""
         asked = await read_json(request, PlanDrawing, self._service.options.limits)
-        compiled = compile_plan(Plan.parse(asked.plan), self._service.engine.router)
-        return json_response(_drawing(compiled))
+        router = self._service.engine.router
+        drawing = await self._plans.made(asked.plan, lambda: _drawing(compile_plan(Plan.parse(asked.plan), router)))
+        return json_response(drawing)
 
 
 def _files() -> list[Path]:
