@@ -13,6 +13,7 @@
 #                   skip          leave it out: the gguf cartridge is then listed as unavailable
 #             CMAKE_ARGS=...      how to build it, for instance "-DGGML_CUDA=on"
 #             JOBS=2              how many processes the tests run in; 0: in this one, in order
+#             ROUNDS=3            how often the tests run with naps
 #             MINUTES=...         how long a search or a soak takes
 #             SEED=...            what a soak draws from
 #             ARGS=...            more arguments for the command that the target runs
@@ -47,7 +48,7 @@ DEV_EXTRAS := $(EXTRAS),torch,server
 LLAMA_STAMP := $(STAMPS)/llama-$(notdir $(LLAMA))
 STAGE := @echo "make:"
 
-.PHONY: help demo test check bench conformance soak fuzz setup setup-dev
+.PHONY: help demo test check bench conformance soak jitter fuzz setup setup-dev
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -90,6 +91,9 @@ soak: setup-dev
 	@CARTDECK_FULL_DURATIONS=1 $(BIN)/python -m pytest tests/faults $(ARGS)
 	$(STAGE) "everything at once"
 	@$(BIN)/python tests/faults/soak.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+jitter: setup-dev
+	@$(BIN)/python tests/jitter/run_jitter.py --rounds $(or $(ROUNDS),3) -n $(JOBS) --dist loadfile $(ARGS)
 
 fuzz: $(STAMPS)/fuzz-$(DEV_EXTRAS)
 	@$(BIN)/python tests/fuzz/fuzz_wire.py -max_total_time=$$(( $(or $(MINUTES),10) * 60 )) $(ARGS)
