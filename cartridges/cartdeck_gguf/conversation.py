@@ -137,7 +137,8 @@ def _syntax_for(template: ChatTemplate, model: LoadedModel) -> CallSyntax | None
 
 async def _hold(instance: Instance, tool_use: ToolUse, syntax: CallSyntax) -> Constraint:
     maker = await instance.constrainer.maker()
-    grammar = call_grammar(tool_use.callable, syntax, is_required=tool_use.is_required)
+    required, single = tool_use.is_required, tool_use.is_single
+    grammar = call_grammar(tool_use.callable, syntax, is_required=required, is_single=single)
     try:
         return await asyncio.to_thread(maker.from_lark, grammar)
     except CartdeckError as error:

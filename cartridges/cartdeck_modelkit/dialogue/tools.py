@@ -129,18 +129,20 @@ def choose_tools(tools: list[Tool], choice: Any) -> tuple[list[Tool], bool]:
 
 @dataclass(slots=True)
 class ToolUse:
-    """What a request says of tools: all of them, those that may be called now, whether one must be."""
+    """What a request says of tools: all of them, those that may be called now, whether one must be, and whether that is
+    all: one that is asked for by its name is called once."""
 
     tools: list[Tool] = field(default_factory=list[Tool])
     callable: list[Tool] = field(default_factory=list[Tool])
     is_required: bool = False
+    is_single: bool = False
 
     @classmethod
     def read(cls, tools: Any, choice: Any) -> "ToolUse":
         """From the arguments `tools` and `tool-choice`. Raises what `read_tools` and `choose_tools` raise."""
         known = read_tools(tools)
         callable_now, is_required = choose_tools(known, choice)
-        return cls(known, callable_now, is_required)
+        return cls(known, callable_now, is_required, is_single=is_required and choice != "required")
 
 
 def syntax_of(template: ChatTemplate) -> CallSyntax | None:
@@ -156,14 +158,15 @@ def syntax_of(template: ChatTemplate) -> CallSyntax | None:
     return None
 
 
-def call_grammar(tools: list[Tool], syntax: CallSyntax, *, is_required: bool) -> str:
-    """The grammar, in llguidance's Lark, of an answer: text, or calls of `tools`, or text and then calls. Arguments
-    that a tool does not list are in no call, unless it says something of them."""
+def call_grammar(tools: list[Tool], syntax: CallSyntax, *, is_required: bool, is_single: bool = False) -> str:
+    """The grammar, in llguidance's Lark, of an answer: text, or calls of `tools`, or text and then calls; with
+    `is_required` calls alone, with `is_single` one of them. Arguments that a tool does not list are in no call, unless
+    it says something of them."""
     arguments, definitions = gather([closed(tool.parameters) for tool in tools])
     calls = [_call_schema(tool.name, one, syntax) for tool, one in zip(tools, arguments, strict=True)]
     schema: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
     if syntax.is_list:
-        schema = {"type": "array", "items": schema, "minItems": 1}
+        schema = {"type": "array", "items": schema, "minItems": 1, **({"maxItems": 1} if is_single else {})}
     if definitions:
         schema[DEFINITIONS] = definitions
     opening, closing = json.dumps(syntax.opening), json.dumps(syntax.closing)
@@ -175,7 +178,7 @@ def call_grammar(tools: list[Tool], syntax: CallSyntax, *, is_required: bool) ->
         return "\n".join([f"start: {body}" if is_required else f"start: {body} | TEXT", *lines, text])
     rest = f"WS body WS {closing}" if closing != '""' else "WS body"
     if is_required:
-        more = "" if syntax.is_list else f" (WS {opening} {rest})*"
+        more = "" if syntax.is_list or is_single else f" (WS {opening} {rest})*"
         return "\n".join([f"start: {opening} {rest}{more}", *lines])
     mark = re.escape(syntax.opening).replace("/", r"\/")
     text = [rf"before[lazy]: /(.|\n)*{mark}/", rf"TEXT: /(.|\n)*/ & ~/(.|\n)*{mark}(.|\n)*/"]

@@ -82,7 +82,8 @@ class PromptMaker:
         if generation.syntax is None or generation.question is None:
             return None
         use = generation.question.tool_use
-        grammar = call_grammar(use.callable, generation.syntax, is_required=use.is_required)
+        required, single = use.is_required, use.is_single
+        grammar = call_grammar(use.callable, generation.syntax, is_required=required, is_single=single)
         try:
             return self._pieces.maker("tools").from_lark(grammar)
         except CartdeckError as error:

@@ -14,6 +14,7 @@ from cartdeck_modelkit.dialogue.tools import (
     LISTED,
     TAGGED,
     CallSyntax,
+    ToolUse,
     call_grammar,
     fit_call_ids,
     read_tools,
@@ -224,6 +225,26 @@ def test_references_of_a_tools_parameters_lead_where_they_led(maker: ConstraintM
         assert not holds(maker, parameters, wrong, syntax=syntax)
     two = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in ("f", "g")]
     maker.from_lark(call_grammar(read_tools(two), syntax, is_required=False))
+
+
+@pytest.mark.parametrize("syntax", [TAGGED, BARE, LISTED, HIDDEN_LIST])
+def test_a_tool_that_is_asked_for_by_its_name_is_called_once(maker: ConstraintMaker, syntax: CallSyntax) -> None:
+    def answers(choice: Any) -> GuidanceConstraint:
+        use = ToolUse.read(TOOLS, choice)
+        grammar = call_grammar(use.callable, syntax, is_required=use.is_required, is_single=use.is_single)
+        return maker.from_lark(grammar)
+
+    call = (F_LLAMA if syntax is BARE else F).replace('"}]</tool_call>["', "1")
+    one, two = (
+        (f"[{call}]", f"[{call}, {call}]")
+        if syntax.is_list
+        else (call, f"{call}{syntax.closing}{syntax.opening}{call}")
+    )
+    start: tuple[int | str, ...] = (syntax.opening,) if syntax.token is None else (syntax.token,)
+    named = answers({"type": "function", "function": {"name": "f"}})
+    assert accepts(named, *start, one + syntax.closing)
+    assert not accepts(named, *start, two + syntax.closing)
+    assert accepts(answers("required"), *start, two + syntax.closing) == (syntax is not BARE)
 
 
 def test_ids_of_calls_are_made_to_fit_a_template_that_wants_nine_characters() -> None:
