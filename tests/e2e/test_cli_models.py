@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -176,6 +177,15 @@ def test_what_cannot_be_fetched_is_an_error_with_its_exit_code(desk: Desk) -> No
     )
     error = json.loads(desk.run("pull", "hf:owner/nothere", "--json", status=6).stdout)["error"]
     assert error["code"] in ("MODEL_NOT_FOUND", "AUTH_REQUIRED")
+
+
+def test_while_an_index_does_not_answer_what_is_waited_for_is_said(desk: Desk) -> None:
+    with socket.socket() as closed:  # its port is taken, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        index = f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
+        more = {"PIP_INDEX_URL": index, "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+        told = desk.run("pull", "pypi:not-here==1.0/not_here/m.gguf", status=6, **more).stderr
+    assert "0% download: Asking pip's index for not-here==1.0\n" in told
 
 
 def test_rm_without_a_terminal_wants_yes_and_says_what_is_not_there(desk: Desk) -> None:
