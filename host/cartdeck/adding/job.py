@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from cartdeck.adding.step import JobEnded, JobEvent, Step, StepBegan, StepEnded, StepProgress
 from cartdeck.engine import Engine
@@ -18,6 +18,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure, from_wire
 
 KEEP_BYTES = 64 * 1024 * 1024
 """Of the answers that a job reads: records, and what a smoke test brings."""
+_LABELS: Final = frozenset(step.label for step in Step)
 Work = Callable[["Job"], Awaitable[dict[str, Any]]]
 
 
@@ -162,12 +163,15 @@ class Job(EventSource[JobEvent]):
         self._tell(JobEnded(self._overall, spent_s, self._error, step))
 
     def _placed(self, error: CartdeckError) -> CartdeckError:
-        """The error with its step: in its message, and as `step` and `steps` in its details."""
+        """The error with its step: in its message, and as `step` and `steps` in its details. A phase of the call that
+        is called as another step, as what the registry refuses has `download`, is not what the user was told."""
         if self._step is None:
             return error
         label = self._step.label
         wire = {**error.to_wire(), "message": f"{label}: {error.message}"}
         wire["details"] = {**error.details, "step": label, "steps": self.steps}
+        if error.phase in _LABELS:
+            wire["phase"] = label
         if error.argument == "model":
             wire["argument"] = self._subject
         return from_wire(wire)

@@ -204,6 +204,7 @@ def test_what_the_registry_refuses_names_the_step_and_the_remedy(hub: Any, add: 
         told = add(repository)
         assert told.failed == (code, "registry"), repository
         assert told.error.message.startswith("registry: ")
+        assert told.error.phase in (None, "registry", "look_up"), "no other step is named"
         assert told.error.remedy
         assert told.error.argument in (None, "repository")
     assert not catalog.exists()
