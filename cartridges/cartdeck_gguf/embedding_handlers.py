@@ -269,7 +269,7 @@ def _packed(vector: Vector) -> bytes:
 async def embedding_dimensions(request: Request, output: Output) -> None:
     """Says how long the model's vectors are, from its header."""
     provenance = new_provenance(request["model"])
-    obtained = await obtain(request, provenance)
+    obtained = await obtain(request, provenance, needs_engine=False)
     headers = await asyncio.to_thread(check_embedder, obtained.path)
     await output.write(json.dumps(describe_embeddings(headers[0])))
     output.finish(provenance=provenance.record())

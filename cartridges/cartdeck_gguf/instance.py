@@ -25,7 +25,7 @@ from cartdeck_gguf.batcher import Batcher
 from cartdeck_gguf.constraining import Constrainer
 from cartdeck_gguf.cutting import SHORT_CHARACTERS
 from cartdeck_gguf.generation import Generation, LogLine, Piece
-from cartdeck_gguf.loading import LoadedModel, LoadSettings, check_model, import_engine, load, native_log
+from cartdeck_gguf.loading import LoadedModel, LoadSettings, check_engine, check_model, import_engine, load, native_log
 from cartdeck_gguf.memory_plan import device_share, plan_memory
 from cartdeck_gguf.offload import plan_offload
 from cartdeck_gguf.projector import Projector
@@ -160,6 +160,7 @@ class Instance:
         assert self._wanted is not None
         comes_with_it = with_projector and self.projector is None and self._wanted[2].projector is None
         if self._obtained is None or (comes_with_it and not self._obtained_projector):
+            check_engine()
             self.owner.start(import_engine)  # takes a quarter of a second, which obtaining takes too; errors come later
             if comes_with_it:
                 self._obtained = await obtain_seeing_model(request)

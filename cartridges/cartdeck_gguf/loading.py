@@ -21,6 +21,7 @@ from cartdeck_gguf.soundness import check_sound
 from cartdeck_gguf.vocabulary import Vocabulary, check_vocabulary
 from cartdeck_modelkit.gguf.header import Header
 from cartdeck_modelkit.gguf.memory import estimate_memory, largest_context
+from cartdeck_modelkit.libraries import check_installed
 from cartdeck_modelkit.machine import available_memory_bytes, default_threads
 from cartdeck_modelkit.refusal import blaming
 from cartdeck_modelkit.sampling import SamplingSettings
@@ -247,6 +248,11 @@ def _context_for(headers: list[Header], settings: LoadSettings, *, is_on_gpu: bo
     if own is not None and not settings.context_size and chosen < own:
         listener("info", f"the context is {chosen:,} of the model's {own:,} tokens: memory allows no more")
     return chosen
+
+
+def check_engine() -> None:
+    """Raises `CARTRIDGE_UNAVAILABLE` where the engine is not installed; it is not imported."""
+    check_installed("llama_cpp", extra="gguf")
 
 
 def import_engine():  # its type is that of the module

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from cartdeck_gguf.instance import Instance
-from cartdeck_gguf.loading import ENGINE_LIBRARY
+from cartdeck_gguf.loading import ENGINE_LIBRARY, check_engine
 from cartdeck_modelkit.owner import Owner
 from cartdeck_modelkit.phases import ObtainedModel, obtain_model
 from cartdeck_modelkit.provenance import ModelIdentity, Provenance
@@ -31,8 +31,11 @@ def new_provenance(spec: str) -> Provenance:
     )
 
 
-async def obtain(request: Request, provenance: Provenance) -> ObtainedModel:
-    """The files of the request's model; what is known of them goes into `provenance`. Raises the peer's error."""
+async def obtain(request: Request, provenance: Provenance, *, needs_engine: bool = True) -> ObtainedModel:
+    """The files of the request's model; what is known of them goes into `provenance`. Raises the peer's error, and
+    before `CARTRIDGE_UNAVAILABLE` where the engine that is to read them is not installed."""
+    if needs_engine:
+        check_engine()
     obtained = await obtain_model(request, request["model"])
     provenance.timing.obtain_s = obtained.obtain_s
     provenance.model.revision, provenance.model.sha256 = obtained.revision, obtained.sha256

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cartdeck_modelkit.libraries import check_installed
 from cartdeck_modelkit.machine import default_threads
 from cartdeck_modelkit.phases import LoadReport, ObtainedModel, keeping_alive, obtain_model, run_load
 from cartdeck_modelkit.provenance import Provenance
@@ -30,6 +31,7 @@ from cartdeck_torch.slab import Handle
 from cartdeck_torch.worker import DeviceWorker
 
 ENGINE_LIBRARY: Final = "torch"
+LIBRARIES: Final = ("torch", "transformers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Instance:
     async def _obtain(self, request: Request, provenance: Provenance) -> None:
         if self._obtained is None:
             check_spec(request["model"])
+            check_installed(*LIBRARIES, extra="torch")
             self._obtained = await obtain_model(request, request["model"])
             provenance.timing.obtain_s = self._obtained.obtain_s
         provenance.model.revision = self._obtained.revision
