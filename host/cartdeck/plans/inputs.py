@@ -13,10 +13,13 @@ from cartdeck.plans.compiling import CompiledPlan, compile_plan
 from cartdeck.plans.fault import plan_fault
 from cartdeck.plans.plan import Plan
 from cartdeck.router import Router
+from cartdeck_protocol.caps import check_value
 from cartdeck_protocol.caps.argument import ArgumentDefinition, ValueKind
-from cartdeck_protocol.errors import Code, failure
+from cartdeck_protocol.errors import CartdeckError, Code, failure
 
 _DEEPEST: Final = 8
+_WRITTEN: Final = frozenset({ValueKind.TEXT, ValueKind.BYTES})
+_AS_THEY_ARE: Final[tuple[type, ...]] = (str, bytes, bytearray, memoryview, Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,10 @@ def check_known(plan: Plan, inputs: Iterable[str]) -> None:
 
 
 def check_inputs(plan: Plan, inputs: Mapping[str, Any]) -> None:
-    """Raises what `check_known` raises, and MISSING_ARGUMENT for an input that is not given."""
+    """Raises what `check_known` raises, and MISSING_ARGUMENT for an input that is not given, or is None."""
     check_known(plan, inputs)
     names = plan.input_names
-    missing = [name for name in names if name not in inputs]
+    missing = [name for name in names if inputs.get(name) is None]
     if missing:
         step = next(step for step in plan.steps.values() if missing[0] in step.sources)
         place = step.place(f"source {step.sources.index(missing[0])}")
@@ -81,6 +84,34 @@ def depths_of(compiled: CompiledPlan, inputs: Mapping[str, Any]) -> dict[str, in
         if depth is not None and not (depth and all(_takes_list(one) for one in arguments[name])):
             found[name] = depth
     return found
+
+
+class EntryCheck:
+    """What may be an entry of one input: what a caller of its caps could hand over. Between steps more is converted."""
+
+    def __init__(self, compiled: CompiledPlan, name: str) -> None:
+        self._name = name
+        self._arguments = [
+            binding.argument
+            for reader in compiled.values[name].readers
+            for binding in compiled.steps[reader].bindings
+            if binding.source == name and binding.argument.kind in _WRITTEN
+        ]
+        """Others are checked when they are sent: nothing is converted to a number."""
+
+    def check(self, entry: Any) -> None:
+        """Raises BAD_ARGUMENT, or INVALID_TEXT, that names the input."""
+        if not self._arguments or isinstance(entry, _AS_THEY_ARE) or _is_coming(entry):
+            return
+        if isinstance(entry, list | tuple):  # a sequence in a sequence
+            for one in cast("list[Any]", entry):
+                self.check(one)
+            return
+        for argument in self._arguments:
+            try:
+                check_value(argument, entry)
+            except CartdeckError as error:
+                raise failure(error.code, f"the input {self._name}: {error.message}", argument=self._name) from None
 
 
 def _takes_list(argument: ArgumentDefinition) -> bool:

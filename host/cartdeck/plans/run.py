@@ -13,11 +13,11 @@ from cartdeck.calls.pulling import Source
 from cartdeck.engine import Engine
 from cartdeck.event_source import EventSource, wait_for_end
 from cartdeck.plans.call_key import CallKeys
-from cartdeck.plans.compiling import CompiledPlan
+from cartdeck.plans.compiling import CompiledPlan, Value
 from cartdeck.plans.events import PlanEnded, PlanEvent, StepState
 from cartdeck.plans.flow import Flow
 from cartdeck.plans.graph import ABSENT, FAIL
-from cartdeck.plans.inputs import check_inputs, compiled_for, depths_of, entries_of
+from cartdeck.plans.inputs import EntryCheck, check_inputs, compiled_for, depths_of, entries_of
 from cartdeck.plans.kept import Kept
 from cartdeck.plans.plan import Plan
 from cartdeck.plans.result import Output, PlanResult
@@ -67,6 +67,7 @@ class PlanRun(EventSource[PlanEvent]):
             raise failure(Code.BAD_ARGUMENT, f"on_error is {on_error!r:.40}; expected {FAIL} or {ABSENT}")
         self._on_error = on_error
         self._telling = Telling()
+        self._checks: dict[str, EntryCheck] = {}
         self._maker: StepMaker | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._outputs: dict[str, Output] = {}
@@ -158,7 +159,7 @@ class PlanRun(EventSource[PlanEvent]):
         else:
             check_inputs(plan, self._inputs)
             self.compiled = self._given.with_depths(engine.router, depths_of(self._given, self._inputs))
-        given = {value.name: entries_of(self._inputs[value.name], value.depth) for value in self.compiled.inputs}
+        given = {value.name: self._entries(value) for value in self.compiled.inputs}
         self._kept = None if self._state is None else Kept(self._state)
         self.tally = PlanTally(len(self.compiled.steps))
         at_once, memory_bytes = self._limits
@@ -186,6 +187,14 @@ class PlanRun(EventSource[PlanEvent]):
         self._open = len(self.compiled.steps)
         for step in maker.made_first():
             self._watch(step)
+
+    def _entries(self, value: Value) -> Any:
+        """The entries of an input; those that are there are checked, others when they come."""
+        entries: Any = entries_of(self._inputs[value.name], value.depth)
+        check = self._checks[value.name] = EntryCheck(self.compiled, value.name)
+        for entry in cast("list[Any]", entries) if isinstance(entries, list) else ():
+            check.check(entry)
+        return cast("Any", entries)
 
     def _begun(self) -> "asyncio.Future[None]":
         if self._done is None:
@@ -223,6 +232,7 @@ class PlanRun(EventSource[PlanEvent]):
         if not flow.depth and not isinstance(entry, bytes | str):
             message = f"a part of {flow.name} must be bytes or text, found {type(entry).__name__}"
             raise failure(Code.BAD_ARGUMENT, message, argument=flow.name)
+        self._checks[flow.name].check(entry)
         flow.put(entry)
         flow.begin()
         while flow.spool.is_full:

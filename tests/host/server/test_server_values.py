@@ -224,6 +224,17 @@ def test_a_json_list_is_the_items_of_a_sequence_and_a_text_is_one_item(server: A
         assert len(told.get("outputs", {}).get("vectors", told)["items"]) == count
 
 
+@pytest.mark.parametrize(("path", "key"), [("/caps/call", "arguments"), ("/plans/run", "inputs")])
+def test_what_is_no_text_is_none_of_a_sequence_and_is_refused_by_its_name(server: Any, path: str, key: str) -> None:
+    what = {"cap": "embed-text"} if key == "arguments" else {"plan": "(texts, model) -> embed-text -> vectors"}
+    for texts, code in (
+        (["one", 2], "BAD_ARGUMENT"), ([1], "BAD_ARGUMENT"), (["one", {"a": 1}], "BAD_ARGUMENT"), (5, "BAD_ARGUMENT"),
+        (True, "BAD_ARGUMENT"), (["one", None], "BAD_ARGUMENT"), (None, "MISSING_ARGUMENT"),
+    ):  # fmt: skip  # one list
+        status, told = server.post(path, {**what, key: {"texts": texts, "model": "act:"}, "stream": False})
+        assert (status, told["error"]["code"], told["error"]["param"]) == (400, code, "texts"), texts
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "code"),
     [
