@@ -7,6 +7,7 @@ own: neither the engine's end nor the interpreter's waits for them, and nothing 
 import asyncio
 import contextlib
 import contextvars
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ _BATCH_S: Final = 0.002
 fast one's do not pay for a thread hop each."""
 _PATIENCE_S: Final = 0.01
 """So long the first items wait for more of their batch: the next one may take a minute."""
+_MOST_PATIENCE_S: Final = 1.0
+"""So long they wait at most where the thread has not begun: it gets no core, or none is free."""
 
 
 class _Threads:
@@ -64,6 +67,8 @@ class Source:
         """What the thread got since the last hand-over."""
         self._answer: asyncio.Future[_Outcome] | None = None
         """What the thread is at work on; None while it is not."""
+        self._until_s = math.inf
+        """From then on the thread hands over each item as it comes; infinite while it has not begun."""
 
     async def next_items(self) -> tuple[list[Any], bool]:
         """The next items, at least one, and whether that was all. Raises what the iterator raises, whatever it is."""
@@ -71,14 +76,21 @@ class Source:
         answer = self._answer
         if answer is None:
             answer = self._answer = loop.create_future()
+            self._until_s = math.inf
             self._submit(loop, answer)
+        patience_s = _PATIENCE_S
+        while True:
             try:
-                await asyncio.wait((answer,), timeout=_PATIENCE_S)
+                await asyncio.wait((answer,), timeout=patience_s)
             except asyncio.CancelledError:
                 answer.cancel()
                 raise
+            is_last_look = answer.done() or monotonic() >= self._until_s
             if not answer.done() and (items := self._taken()):
                 return items, False  # they came at once, and the next one does not: it is still waited for
+            if is_last_look:
+                break
+            patience_s = min(2 * patience_s, _MOST_PATIENCE_S)
         is_done, error = await answer
         self._answer = None
         if error is not None:
@@ -103,7 +115,7 @@ class Source:
         return items
 
     def _take(self) -> "_Outcome":
-        until_s = monotonic() + _BATCH_S
+        until_s = self._until_s = monotonic() + _BATCH_S
         try:
             for item in self._iterator:
                 with self._lock:
