@@ -10,6 +10,7 @@ import anyio
 from cartdeck.cli.output import STANDARD_LINE, StandardOutput, TerminalText
 from cartdeck.cli.plan_view import PlanView
 from cartdeck.cli.running import in_thread
+from cartdeck.plans.events import PlanEvent, StepEnded
 from cartdeck.plans.run import PlanRun
 from cartdeck_protocol.errors import CartdeckError
 
@@ -28,6 +29,8 @@ class PlanOutput:
         self._view = view
         self._standard = StandardOutput()
         self._text = TerminalText() if self._standard.is_terminal else None
+        self._end: StepEnded | None = None
+        self._is_told = anyio.Event()
         self.written = anyio.Event()
         self.error: Exception | None = None
 
@@ -44,11 +47,25 @@ class PlanOutput:
         finally:
             self.written.set()
 
-    async def settle(self, ended: str) -> None:
-        """What comes of the step that has `ended` is written before its end is told; not for long, of a slow reader."""
-        if self._run.compiled.values[self._name].producer == ended:
-            with anyio.move_on_after(_SETTLE_S):
-                await self.written.wait()
+    def holds_back(self, event: PlanEvent) -> bool:
+        """Whether it is the end of the step that this comes of, which `tell_end` tells."""
+        if not isinstance(event, StepEnded) or self._run.compiled.values[self._name].producer != event.step:
+            return False
+        self._end = event
+        return True
+
+    async def tell_end(self) -> None:
+        """What comes of the step is written before its end is told; not for long, of a slow reader."""
+        assert self._end is not None
+        with anyio.move_on_after(_SETTLE_S):
+            await self.written.wait()
+        self._view.take(self._end)
+        self._is_told.set()
+
+    async def settle(self) -> None:
+        """The end of the step, where it has one, is told before that of the plan."""
+        if self._end is not None:
+            await self._is_told.wait()
 
     async def _put(self, data: bytes, *, is_last: bool = False) -> None:
         """On a terminal, text that cannot move its cursor, beside the view of the steps."""

@@ -19,7 +19,7 @@ from cartdeck.cli.plan_view import PlanView, open_view
 from cartdeck.cli.render import json_line
 from cartdeck.cli.running import TICK_S, run_interruptible
 from cartdeck.engine import Engine
-from cartdeck.plans.events import StepEnded
+from cartdeck.plans.events import PlanEnded
 from cartdeck.plans.plain_result import output_record, plan_record
 from cartdeck.plans.plan import Plan
 from cartdeck.plans.result import Output, PlanResult
@@ -74,8 +74,11 @@ async def _watch(run: PlanRun, view: PlanView, shown: PlanOutput | None) -> None
                 if shown is not None:
                     tasks.start_soon(shown.write)
                 async for event in run:
-                    if shown is not None and isinstance(event, StepEnded):
-                        await shown.settle(event.step)
+                    if shown is not None and shown.holds_back(event):
+                        tasks.start_soon(shown.tell_end)  # the others go on meanwhile
+                        continue
+                    if shown is not None and isinstance(event, PlanEnded):
+                        await shown.settle()
                     view.take(event)
                 if shown is not None:
                     await shown.written.wait()

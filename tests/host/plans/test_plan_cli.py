@@ -243,6 +243,33 @@ def test_the_only_output_comes_while_the_plan_runs(cartdeck: Command, tmp_path: 
         assert process.wait(30) != 0
 
 
+def test_a_slow_reader_of_one_output_keeps_no_news_of_other_steps_back(tmp_path: Path) -> None:
+    (tmp_path / "two.plan").write_text(
+        "first emit\nfirst.count = 8\nfirst.size = 65536\n() -> first -> x\n"  # more than a pipe holds
+        "second emit\nsecond.count = 5\nsecond.size = 1\nsecond.interval = 0.3\n() -> second -> y\n"
+    )
+    program = (
+        "import cartdeck.cli.plan_output as output, cartdeck.cli.main as command\n"
+        "output._SETTLE_S = 60\n"  # a machine that is slow must not come near it
+        "command.main()"
+    )
+    command = [sys.executable, "-c", program, "plan", "run", "two.plan", "--out", "y=y.bin"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        told: list[str] = []
+        while not told or "second on echo: done" not in told[-1]:  # nobody has read a byte of x until then
+            told.append(process.stderr.readline().decode())
+            assert told[-1], told
+        assert not any("first on echo: done" in line for line in told)
+        assert len(process.stdout.read()) == 8 * 65536
+        assert "first on echo: done" in process.stderr.read().decode()
+        assert process.wait(30) == 0
+    assert (tmp_path / "y.bin").read_bytes() == b"\0\1\2\3\4"
+
+
 def test_the_output_of_a_plan_streams_on_a_terminal_above_one_bar(tmp_path: Path) -> None:
     screen = pyte.Screen(100, 30)
     stream = pyte.ByteStream(screen)
