@@ -8,13 +8,13 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Final
 
-from cartdeck_gguf.conversation import Question, ask, release
+from cartdeck_gguf.conversation import Asked, Question, ask, release
 from cartdeck_gguf.generation import Generation, Piece
 from cartdeck_gguf.reporting import follow
 from cartdeck_gguf.serving import cartridge, instance, new_provenance
 from cartdeck_gguf.text_handlers import INSTANCE_ARGUMENTS, SAMPLING_ARGUMENTS, write_piece
 from cartdeck_modelkit.dialogue.call_events import write_with_calls
-from cartdeck_modelkit.dialogue.messages import Dialogue, question_about, read_dialogue
+from cartdeck_modelkit.dialogue.messages import question_about, read_dialogue
 from cartdeck_modelkit.dialogue.tool_stream import CallSplitter
 from cartdeck_modelkit.dialogue.tools import ToolUse
 from cartdeck_modelkit.sampling import SamplingSettings, read_settings
@@ -33,7 +33,7 @@ async def chat(request: Request, output: Output) -> None:
     tool_use = ToolUse.read(request["tools"], request["tool-choice"])
     if tool_use.callable:
         check_free(settings)
-    await answer(request, output, dialogue, settings=settings, tool_use=tool_use)
+    await answer(request, output, Asked(dialogue, tool_use, request["chat-template"]), settings=settings)
 
 
 IMAGE_ARGUMENTS: Final = tuple(name for name in SAMPLING_ARGUMENTS if name not in ONE_TEXT)
@@ -46,7 +46,8 @@ async def describe_image(request: Request, output: Output) -> None:
         raise failure(Code.EMPTY_INPUT, "the image has no bytes", argument="image")
     settings = read_settings(_argument_of(request))
     dialogue = question_about(request["image"], request["prompt"], system=request["system"])
-    await answer(request, output, dialogue, settings=settings, tool_use=ToolUse())
+    asked = Asked(dialogue, template=request["chat-template"], images_in="image")
+    await answer(request, output, asked, settings=settings)
 
 
 def _argument_of(request: Request) -> Callable[[str], Any]:
@@ -65,18 +66,16 @@ def check_free(settings: SamplingSettings) -> None:
             raise failure(Code.BAD_ARGUMENT, message, argument=name)
 
 
-async def answer(
-    request: Request, output: Output, dialogue: Dialogue, *, settings: SamplingSettings, tool_use: ToolUse
-) -> None:
+async def answer(request: Request, output: Output, asked: Asked, *, settings: SamplingSettings) -> None:
     """Makes the answer and passes it on as it comes; what it was made of goes into the provenance, however it ends."""
     provenance = new_provenance(request["model"])
     provenance.seed = settings.seed
     question: Question | None = None
     generation: Generation | None = None
     try:
-        model = await instance.ready(request, output, provenance, sees_images=bool(dialogue.images))
-        template: str | None = request["chat-template"]
-        question = await ask(instance, model, dialogue, tool_use=tool_use, template=template)
+        await asked.decode()
+        model = await instance.ready(request, output, provenance, sees_images=bool(asked.dialogue.images))
+        question = await ask(instance, model, asked)
         generation = Generation(question.prompt, settings, constraint=question.constraint)
         calls = CallSplitter(question.syntax) if question.syntax is not None else None
         async with aclosing(follow(instance, generation, output, is_plain=calls is None)) as pieces:

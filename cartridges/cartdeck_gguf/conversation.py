@@ -39,6 +39,23 @@ _compiled: dict[str, ChatTemplate] = {}
 
 
 @dataclass(slots=True)
+class Asked:
+    """A request's dialogue; `template` is one to use instead of the model's own, `images_in` the argument that its
+    images came in, `pictures` those images once they are decoded."""
+
+    dialogue: Dialogue
+    tool_use: ToolUse = field(default_factory=ToolUse)
+    template: str | None = None
+    images_in: str = "messages"
+    pictures: list[RgbImage] = field(default_factory=list[RgbImage])
+
+    async def decode(self) -> None:
+        """Decodes the images: before a model is obtained and loaded for them. Raises `BAD_IMAGE` and `EMPTY_INPUT`."""
+        argument, images = self.images_in, self.dialogue.images
+        self.pictures = [await asyncio.to_thread(decode_image, data, argument=argument) for data in images]
+
+
+@dataclass(slots=True)
 class Question:
     """A dialogue made ready: what the model goes on from, and what its answer is held to."""
 
@@ -48,14 +65,14 @@ class Question:
     images: "list[SeenImage]" = field(default_factory=list["SeenImage"])
 
 
-async def ask(
-    instance: Instance, model: LoadedModel, dialogue: Dialogue, *, tool_use: ToolUse, template: str | None
-) -> Question:
-    """The dialogue as the model takes it. `template` is one to use instead of the model's own.
+async def ask(instance: Instance, model: LoadedModel, asked: Asked) -> Question:
+    """The dialogue as the model takes it; its pictures are given up.
 
     Raises `UNSUPPORTED` for a model without a template, and for images without a projector; what `ChatTemplate` raises;
-    `BAD_IMAGE`; `UNSUPPORTED_SCHEMA` for tools that a text cannot be held to.
+    `BAD_IMAGE` for one that the projector cannot take; `UNSUPPORTED_SCHEMA` for tools that a text cannot be held to.
     """
+    dialogue, tool_use, template = asked.dialogue, asked.tool_use, asked.template
+    pictures, asked.pictures = asked.pictures, []
     if dialogue.images and instance.projector is None:
         raise sees_nothing(model.model.path.name, "none lies beside it")
     known = await asyncio.to_thread(template_of, model, template, for_tools=bool(tool_use.callable))
@@ -72,7 +89,6 @@ async def ask(
     if syntax is not None:
         question.constraint = await _hold(instance, tool_use, syntax)
     if dialogue.images:
-        pictures = [await asyncio.to_thread(decode_image, data, argument="image") for data in dialogue.images]
         place = asyncio.wrap_future(
             instance.owner.start(lambda: _place_images(instance, model, text, dialogue.marker, pictures, question))
         )

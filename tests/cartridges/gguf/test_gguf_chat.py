@@ -263,6 +263,17 @@ def test_what_is_no_image_is_a_typed_error_and_the_process_lives(look: Callable[
     assert look(whole).text == "a red circle"
 
 
+def test_an_image_is_looked_at_before_a_model_is_obtained_for_it(engine: Any, tmp_path: Path) -> None:
+    absent = looking(Path("hf:owner/not-asked-for"))
+    shown = {**absent, "messages": {"messages": [user([data_uri(b"<svg></svg>")])]}}
+    assert code_of(lambda: engine.run(DESCRIBE, {**absent, "image": b"<svg></svg>"})) == (Code.BAD_IMAGE, "image")
+    assert code_of(lambda: engine.run(CHAT, shown)) == (Code.BAD_IMAGE, "messages")
+    broken = tmp_path / "no-model.gguf"
+    broken.write_bytes(b"no model")
+    whole = looking(broken, image=shape("red_circle"))
+    assert code_of(lambda: engine.run(DESCRIBE, whole)) == (Code.BAD_MODEL_FILE, "model")
+
+
 def test_a_model_and_its_projector_load_in_one_pass(engine: Any, real_model: Path) -> None:
     arguments = looking(real_model, image=shape("red_circle"), context_size=768)
     with engine.call(DESCRIBE, arguments) as call:

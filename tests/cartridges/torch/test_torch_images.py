@@ -1,5 +1,6 @@
 """Images: near the texts that say what they show, and described, on small models trained on coloured shapes."""
 
+import base64
 import io
 import struct
 from collections.abc import Awaitable, Callable
@@ -104,6 +105,18 @@ def test_what_is_no_image_is_refused_with_its_place_and_the_model_goes_on(with_e
         assert (await error_of([b"<svg xmlns='http://www.w3.org/2000/svg'/>"])).code is Code.BAD_IMAGE
         assert (await error_of([b""])).code is Code.EMPTY_INPUT
         assert len(await vectors_of(engine, "cap:embed-image;torch", "images", [drawing("red")])) == 1
+
+    with_engine(use)
+
+
+def test_an_image_is_looked_at_before_a_model_is_obtained_for_it(with_engine: WithEngine) -> None:
+    async def use(engine: Engine) -> None:
+        url = "data:image/png;base64," + base64.b64encode(b"<svg></svg>").decode()
+        shown = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+        for cap, name, value in (("describe-image", "image", b"<svg></svg>"), ("chat", "messages", {"messages": shown})):
+            with pytest.raises(CartdeckError) as caught:
+                await engine.run(f"cap:{cap};torch", {"model": "hf:owner/not-asked-for", name: value})
+            assert (caught.value.code, caught.value.argument) == (Code.BAD_IMAGE, name)
 
     with_engine(use)
 
