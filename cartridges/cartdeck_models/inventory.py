@@ -216,8 +216,9 @@ class Inventory:
         near = near_names(said, (one for one in known if one.startswith(scheme)))
         there = " `cartdeck models` lists what is." if known else " Nothing is."
         hint = near_sentence(near, otherwise=there)
+        shown = repr(said) if isinstance(spec, LocalSpec) else said
         return failure(
-            Code.MODEL_NOT_FOUND, f"{said} is not kept here.{hint}", argument="model", details={"near": near}
+            Code.MODEL_NOT_FOUND, f"{shown} is not kept here.{hint}", argument="model", details={"near": near}
         )
 
 

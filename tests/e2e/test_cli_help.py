@@ -43,9 +43,9 @@ def test_an_option_without_its_value_points_to_the_help_of_its_command(words: li
         (["new", "cartrige", "shout"], "Did you mean 'cartridge'?"),
         (["new", "cartridge", "echo"], "echo is here already, from the package cartdeck_echo; choose another name"),
         (["pull", "https://huggingface.co/owner/name"], "write hf:owner/name."),
-        (["info", "no-such-model"], "There is no model no-such-model. SPEC takes hf:…"),
+        (["info", "no-such-model"], "There is no model 'no-such-model'. SPEC takes hf:…"),
         *(
-            ([*command, "--model", "no-such-model"], "There is no model no-such-model. --model takes a name of the")
+            ([*command, "--model", "no-such-model"], "There is no model 'no-such-model'. --model takes a name of the")
             for command in (
                 ["generate", "x"],
                 ["chat"],

@@ -121,7 +121,7 @@ def test_pull_prints_the_path_and_models_verify_and_rm_know_what_came(desk: Desk
     path.resolve().write_bytes(data[:-1] + b"\x08")
     damaged = desk.run("verify", str(path), status=6)
     assert "is damaged" in " ".join(damaged.stderr.split())
-    assert desk.run("rm", row[0], "--yes").stdout.endswith("were freed.\n")
+    assert desk.run("rm", row[0], "--yes").stdout == f"{path}\n3.1 MB were freed.\n"
     assert desk.read("models") == {"models": []}
     assert not path.exists()
 
@@ -192,10 +192,23 @@ def test_rm_without_a_terminal_wants_yes_and_says_what_is_not_there(desk: Desk) 
     assert "not kept here" in desk.run("rm", "hf:owner/name", status=2).stderr
     for command in (["rm", "nope", "--yes"], ["verify", "nope"]):
         error = json.loads(desk.run(*command, "--json", status=2).stdout)["error"]
-        assert (error["code"], error["message"]) == ("MODEL_NOT_FOUND", "nope is not kept here. Nothing is.")
+        assert (error["code"], error["message"]) == ("MODEL_NOT_FOUND", "'nope' is not kept here. Nothing is.")
     desk.hub.add({"m.gguf": gguf(MIB)})
     desk.run("pull", "hf:owner/name")
     assert "--yes" in desk.run("rm", "hf:owner/name", status=2).stderr
+
+
+def test_rm_tells_which_files_went(desk: Desk) -> None:
+    desk.hub.add({"m.Q4_K_M.gguf": gguf(MIB), "m.Q8_0.gguf": gguf(2 * MIB), "config.json": b"{}"})
+    desk.run("pull", "hf:owner/name", "--include", "*")
+    (listed,) = desk.read("models")["models"]
+    paths = sorted(file["path"] for file in listed["files"])
+    assert len(paths) == 3
+    lines = desk.run("rm", "hf:owner/name:m.Q8_0.gguf", "--yes").stdout.splitlines()
+    assert [Path(line).name for line in lines] == ["m.Q8_0.gguf", "2.1 MB were freed."]
+    told = desk.read("rm", "hf:owner/name", "--yes")
+    assert told["files"] == [path for path in paths if "Q8_0" not in path]
+    assert not any(Path(path).exists() for path in paths)
 
 
 def test_a_name_of_the_catalog_is_pulled_verified_and_removed_but_for_what_another_name_needs(desk: Desk) -> None:

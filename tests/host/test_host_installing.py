@@ -170,7 +170,7 @@ def test_the_commands_install_list_choose_and_remove(settings: Settings, tmp_pat
 
     assert command("uninstall", "shout==1.9.0") == "shout 1.9.0 is gone\n"
     assert environments() == []
-    assert "no shout" in command("uninstall", "shout", status=2)
+    assert "no cartridge 'shout'" in command("uninstall", "shout", status=2)
     for nothing in ("./no-such-folder", "~no-such-user/folder", f"./{'a' * 300}"):
         assert f"nothing at {nothing[:20]}" in " ".join(command("install", nothing, status=2).split())
     assert "part of cartdeck itself" in command("uninstall", "echo", status=2)

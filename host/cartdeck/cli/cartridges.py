@@ -99,7 +99,7 @@ def use(
         if name in read_lock(folder).versions:
             pin(folder, name, version)
             return
-    message = f"No version of {name} was installed by `cartdeck install --isolated`."
+    message = f"No version of {name!r} was installed by `cartdeck install --isolated`."
     raise failure(Code.BAD_ARGUMENT, message, argument="NAME")
 
 

@@ -173,8 +173,8 @@ def _distribution_of(name: str, version: str, settings: "Settings") -> str:
                 raise failure(Code.BAD_ARGUMENT, f"{name} is a part of cartdeck itself.", argument="NAME")
             if version in ("", distribution.version):
                 return brought_by
-    what = f"{name} {version}".strip()
-    raise failure(Code.BAD_ARGUMENT, f"There is no {what} that could be removed here.", argument="NAME")
+    what = f"{name!r} {version}".strip()
+    raise failure(Code.BAD_ARGUMENT, f"There is no cartridge {what} that could be removed here.", argument="NAME")
 
 
 def _teller(is_quiet: bool) -> "Callable[[str], None]":

@@ -54,5 +54,5 @@ def _not_there(path: Path, argument: str, takes: str) -> CartdeckError:
     except OSError:
         near = []
     beside = f" Near it: {', '.join(near)}." if near else ""
-    message = f"There is no model {path}.{beside} {argument} takes {takes}."
+    message = f"There is no model {str(path)!r}.{beside} {argument} takes {takes}."
     return failure(Code.FILE_NOT_FOUND, message, argument="model")

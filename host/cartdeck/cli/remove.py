@@ -6,11 +6,12 @@ It does not know where files lie, nor what a spec means: the models cartridge do
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cartdeck.cli.models import Spec
+from cartdeck.cli.models import LIST, Spec
 from cartdeck.cli.named_source import CatalogFile
 from cartdeck.cli.options import AsJson, Verbose
 from cartdeck_protocol.errors import CartdeckError, Code, failure
@@ -48,18 +49,21 @@ def remove(
 
     async def work(ask: Ask) -> None:
         here = await _kept(ask, goes)
-        if here and not yes:
-            if not (sys.stdin.isatty() and os.isatty(2)):
-                message = "Without a terminal nobody can be asked; add --yes to remove the model unasked."
-                raise failure(Code.BAD_ARGUMENT, message, argument="--yes")
-            if not await is_agreed(removal_text(joined([would for _, would in here]))):
-                print_text("Nothing was removed.\n")
-                return
-        record = joined([(await ask(DELETE, {"model": one.spec})).json() for one, _ in here])
+        if here and not yes and not (sys.stdin.isatty() and os.isatty(2)):
+            message = "Without a terminal nobody can be asked; add --yes to remove the model unasked."
+            raise failure(Code.BAD_ARGUMENT, message, argument="--yes")
+        would = joined([one for _, one in here])
+        files = await _files(ask, would["removed"]) if here else []
+        if here and not yes and not await is_agreed(removal_text({**would, "files": files})):
+            print_text("Nothing was removed.\n")
+            return
+        record = joined([(await ask(DELETE, {"model": one.spec})).json() for one, _ in here]) | {"files": files}
         if as_json and named is not None:
             told = [{"spec": one.spec, "needed_by": list(one.needed_by)} for one in stays]
             record = {"name": spec, **record, "stays": told}
-        print_text(json_line(record) if as_json else removed_text(record) + "".join(map(_why_it_stays, stays)))
+        seen = "".join(f"{path}\n" for path in files) if yes else ""  # else the question had them
+        text = seen + removed_text(record) + "".join(map(_why_it_stays, stays))
+        print_text(json_line(record) if as_json else text)
 
     run_asking(work, is_quiet=not verbose, is_verbose=verbose)
 
@@ -85,6 +89,15 @@ async def _kept(ask: "Ask", sources: "Sequence[Source]") -> "list[tuple[Source, 
             kept.append(one)
             told.update(specs)
     return kept
+
+
+async def _files(ask: "Ask", removed: Sequence[str]) -> list[str]:
+    """The files of what goes: of a folder those that models have in it, or the folder where it has none of them."""
+    listed = sorted(file["path"] for model in (await ask(LIST, {})).items for file in model["files"])
+    found: list[str] = []
+    for path in removed:
+        found += [file for file in listed if Path(file).is_relative_to(path)] or [path]
+    return found
 
 
 def joined(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -117,11 +130,11 @@ async def is_agreed(question: str) -> bool:
 
 
 def removal_text(record: dict[str, Any]) -> str:
-    """The question before what the dry run `record` tells is removed."""
+    """The question before what the dry run `record` tells is removed; `files` are those of it."""
     from cartdeck.size import size_text
 
     removed = (
-        "".join(f"  {path}\n" for path in record["removed"]) or "  its name; its content is needed by another model\n"
+        "".join(f"  {path}\n" for path in record["files"]) or "  its name; its content is needed by another model\n"
     )
     return f"{', '.join(record['specs'])}\n{removed}Remove it and free {size_text(record['freed_bytes'])}? [y/N] "
 

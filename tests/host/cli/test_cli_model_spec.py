@@ -30,7 +30,7 @@ def test_what_may_be_a_model_is_left_to_the_cartridge(here: Path, spec: str) -> 
 @pytest.mark.parametrize("spec", ["mine.guf", "./mine.guf", "HERE/mine.guf", "~/mine.guf"])
 def test_a_path_to_nothing_is_told_with_names_near_it(here: Path, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here))
-    with pytest.raises(CartdeckError, match=r"mine\.guf\. Near it: mine\.gguf\. --model takes hf:") as caught:
+    with pytest.raises(CartdeckError, match=r"mine\.guf'\. Near it: mine\.gguf\. --model takes hf:") as caught:
         check_spec(spec.replace("HERE", str(here)), argument="--model")
     assert (caught.value.code, caught.value.argument) == (Code.FILE_NOT_FOUND, "model")
 
