@@ -1,6 +1,7 @@
 """Calls on a real process: events, results, arguments of every kind, cancel, time limits, bare errors."""
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,6 +26,14 @@ async def drain(call: Call, seen: list[object] | None = None) -> None:
     async for event in call:
         if seen is not None:
             seen.append(event)
+
+
+async def told(call: Call, message: str) -> None:
+    """Until the call says so."""
+    async for event in call:
+        if isinstance(event, Progress) and event.message == message:
+            return
+    pytest.fail(f"the call never said: {message}")
 
 
 async def test_a_call_gives_its_events_and_then_its_result(engine: Engine) -> None:
@@ -232,29 +241,34 @@ async def test_a_handler_that_ignores_cancel_is_answered_for_and_its_process_rep
     await engine.run("echo", {"data": b""})
     pid = engine.pool.sessions[0].process.pid
     loop = asyncio.get_running_loop()
-    async with engine.call("misbehave", {"action": "hold-loop", "seconds": 30}) as call:
-        await asyncio.sleep(0.5)  # a loop that is held tells nobody
+    async with engine.call("misbehave", {"action": "ignore-cancel", "seconds": 30}) as call:
+        await told(call, "ignoring cancels")
         began = loop.time()
         call.cancel()
         error = await code_of(call.collect())
     assert error.code is Code.CANCELLED
-    assert loop.time() - began < engine.settings.call.cancel_s + 15.0  # it is held for 30
+    assert loop.time() - began < engine.settings.call.cancel_s + 15.0  # it goes on for 30
     assert (await engine.run("echo", {"data": b"new"}, timeout_s=30)).data == b"new"
     assert engine.pool.sessions[0].process.pid != pid
 
 
 async def test_a_process_that_answers_a_cancel_late_is_used_again(quick: Callable[..., Settings]) -> None:
-    settings, work = quick(call={"cancel_s": 0.3, "abandon_s": 20.0}), {"steps": 400, "seconds": 0.01}
+    settings, work = quick(call={"cancel_s": 0.3, "abandon_s": 20.0}), {"steps": 100_000, "seconds": 0.01}
     async with Engine(settings) as engine, engine.call("work", work, timeout_s=60) as other:  # keeps the process alive
         session = engine.pool.sessions[0]
         while not session.open_requests:
             await other.next_events()
-        async with engine.call("misbehave", {"action": "hold-loop", "seconds": 2.0}) as call:
-            await asyncio.sleep(0.5)  # a loop that is held tells nobody
+        async with engine.call("misbehave", {"action": "stall"}) as call:
+            await told(call, "about to stall")
+            assert session.process is not None
+            os.kill(session.process.pid, signal.SIGSTOP)
             call.cancel()
             assert (await code_of(call.collect())).code is Code.CANCELLED
         assert session.is_closed_to_new
-        assert (await engine.run("echo", {"data": b"waits"}, timeout_s=30)).data == b"waits"
+        waiting = asyncio.create_task(engine.run("echo", {"data": b"waits"}, timeout_s=30))
+        await asyncio.sleep(0)
+        os.kill(session.process.pid, signal.SIGCONT)
+        assert (await waiting).data == b"waits"
         assert engine.pool.sessions == [session]
 
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from cartdeck import CartdeckError, Code, Engine, Progress, Settings
+from cartdeck import Call, CartdeckError, Code, Engine, Progress, Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_left", "shelf")]
 
@@ -26,6 +27,16 @@ async def failure_of(work: Any) -> CartdeckError:
     return caught.value
 
 
+@asynccontextmanager
+async def held(engine: Engine, item: str) -> AsyncIterator[Call]:
+    """A call that has its process, and keeps it busy until it is cancelled or left."""
+    async with engine.call("hold", {"item": item, "seconds": 600}, timeout_s=60) as call:
+        async for event in call:
+            if isinstance(event, Progress) and event.phase == "holding":
+                break
+        yield call
+
+
 async def test_one_instance_is_one_process(quick: Callable[..., Settings]) -> None:
     async with Engine(quick()) as engine:
         first = await hold(engine, "a")
@@ -38,28 +49,31 @@ async def test_one_instance_is_one_process(quick: Callable[..., Settings]) -> No
 
 async def test_calls_of_one_instance_wait_for_one_another_and_are_told(quick: Callable[..., Settings]) -> None:
     async with Engine(quick()) as engine:
-        await hold(engine, "a")
-        first = asyncio.create_task(hold(engine, "a", 1.0))
-        await asyncio.sleep(0.05)
-        second = asyncio.create_task(hold(engine, "a", 0.05))
-        async with engine.call("hold", {"item": "a"}, timeout_s=20) as call:
-            told = [event async for event in call if isinstance(event, Progress)]
+        pid = await hold(engine, "a")
+        async with held(engine, "a") as first:
+            second = asyncio.create_task(hold(engine, "a", 0.05))
+            async with engine.call("hold", {"item": "a"}, timeout_s=20) as call:
+                told: list[Progress] = []
+                async for event in call:
+                    if isinstance(event, Progress):
+                        told.append(event)
+                        first.cancel()
         queued = [event.message for event in told if event.phase == "queued"]
         assert queued[0] in ("waiting for shelf, 1 before it", "waiting for shelf, next in line")
         fractions = [event.fraction for event in told if event.fraction is not None]
         assert fractions == sorted(fractions)
-        assert await first == await second
+        assert await second == json.loads(call.result.data)["pid"] == pid
 
 
 async def test_a_full_queue_refuses_with_a_hint(quick: Callable[..., Settings]) -> None:
     async with Engine(quick(instances={"queue": 1})) as engine:
-        await hold(engine, "a")
-        tasks = [asyncio.create_task(hold(engine, "a", 0.6)) for _ in range(2)]
-        await asyncio.sleep(0.05)
-        error = await failure_of(hold(engine, "a"))
-        assert error.code is Code.QUEUE_FULL
-        assert error.details["retry_after_s"] > 0
-        await asyncio.gather(*tasks)
+        async with held(engine, "a"):
+            waiting = asyncio.create_task(hold(engine, "a"))
+            await asyncio.sleep(0.05)
+            error = await failure_of(hold(engine, "a"))
+            assert error.code is Code.QUEUE_FULL
+            assert error.details["retry_after_s"] > 0
+        await waiting
 
 
 async def test_the_idle_one_makes_room_and_its_process_is_gone_before_the_next_starts(
@@ -118,16 +132,13 @@ async def test_an_instance_that_was_loaded_and_never_used_makes_room_too(quick: 
 async def test_who_needs_no_place_does_not_wait_for_one(quick: Callable[..., Settings]) -> None:
     async with Engine(quick(instances={"limit": 1})) as engine:
         await engine.run("echo", {"data": b""})
-        await hold(engine, "a")
-        holding = asyncio.create_task(hold(engine, "a", 60.0))
-        await asyncio.sleep(0.05)
-        waiting = asyncio.create_task(hold(engine, "b"))
-        await asyncio.sleep(0)
-        for _ in range(10):
-            await engine.run("echo", {"data": b"on"}, timeout_s=30)
-        assert not holding.done()
-        assert not waiting.done()
-        holding.cancel()
+        async with held(engine, "a") as holding:
+            waiting = asyncio.create_task(hold(engine, "b"))
+            await asyncio.sleep(0)
+            for _ in range(10):
+                await engine.run("echo", {"data": b"on"}, timeout_s=30)
+            assert not holding.is_answered
+            assert not waiting.done()
         await waiting
 
 
@@ -145,15 +156,13 @@ async def test_those_who_yielded_go_on_when_the_place_was_found(quick: Callable[
 
 async def test_a_call_that_waits_can_be_cancelled_at_once(quick: Callable[..., Settings]) -> None:
     async with Engine(quick(instances={"limit": 1})) as engine:
-        busy = asyncio.create_task(hold(engine, "a", 0.5))
-        await asyncio.sleep(0.05)
-        for item in ("a", "b"):
-            async with engine.call("hold", {"item": item}) as call:
-                call.cancel("no patience")
-                assert (await failure_of(call.collect())).code is Code.CANCELLED
-        error = await failure_of(engine.run("hold", {"item": "b"}, timeout_s=0.1))
-        assert (error.code, error.phase) == (Code.TIMED_OUT, "queued")
-        await busy
+        async with held(engine, "a"):
+            for item in ("a", "b"):
+                async with engine.call("hold", {"item": item}) as call:
+                    call.cancel("no patience")
+                    assert (await failure_of(call.collect())).code is Code.CANCELLED
+            error = await failure_of(engine.run("hold", {"item": "b"}, timeout_s=0.1))
+            assert (error.code, error.phase) == (Code.TIMED_OUT, "queued")
         assert [door.key.instance for door in engine.pool.doors.values()] == ['{"item":"a"}']
 
 
@@ -191,18 +200,17 @@ async def test_load_starts_and_unload_ends_behind_the_open_calls(
 async def test_an_unload_whose_caller_gives_up_opens_the_session_again(quick: Callable[..., Settings]) -> None:
     async with Engine(quick()) as engine:
         pid = await hold(engine, "a")
-        busy = asyncio.create_task(hold(engine, "a", 1.0))
-        await asyncio.sleep(0.05)
-        unloads = [asyncio.create_task(engine.unload("shelf")) for _ in range(2)]
-        await asyncio.sleep(0)
-        late = asyncio.create_task(hold(engine, "a"))
-        await asyncio.sleep(0)
-        assert engine.pool.sessions[0].is_closed_to_new
-        unloads[0].cancel()
-        await asyncio.wait([unloads[0]])
-        assert engine.pool.sessions[0].is_closed_to_new, "the other one still waits for its end"
-        unloads[1].cancel()
-        assert await late == await busy == pid
+        async with held(engine, "a"):
+            unloads = [asyncio.create_task(engine.unload("shelf")) for _ in range(2)]
+            await asyncio.sleep(0)
+            late = asyncio.create_task(hold(engine, "a"))
+            await asyncio.sleep(0)
+            assert engine.pool.sessions[0].is_closed_to_new
+            unloads[0].cancel()
+            await asyncio.wait([unloads[0]])
+            assert engine.pool.sessions[0].is_closed_to_new, "the other one still waits for its end"
+            unloads[1].cancel()
+        assert await late == pid
         assert await engine.unload() == 1
 
 
