@@ -6,6 +6,7 @@ It does not know processes. A group that lost a rank is made anew by the next te
 """
 
 import gc
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -39,8 +40,9 @@ from cartdeck_torch.settings import LoadSettings
 
 SLICE_TOKENS = 128
 """Of a prompt at a time. A cancel acts between two of them: inside of one every rank waits for the others."""
-_LAST_WORDS_S = 0.5
-"""How long the leader, whose step failed, waits to hear which rank is gone."""
+_LAST_WORDS_S = 5.0
+"""How long the leader, whose step failed, waits to hear which rank is gone: a machine with much else to do is slow to
+tell, and where none is gone, it was waited for them far longer."""
 
 
 class ParallelTextGenerator(TextGenerator):
@@ -136,6 +138,7 @@ class ParallelTextGenerator(TextGenerator):
         size = len(ids) if images else SLICE_TOKENS
         for first in range(0, len(ids), size):
             self._job.stop.check()
+            started_s = time.monotonic()
             part = ids[first : first + size]
             if len(part) == 1:
                 tell(Step.TOKEN, device=self.device, value=part[0], cache=number)
@@ -143,10 +146,22 @@ class ParallelTextGenerator(TextGenerator):
                 tell(Step.TOKENS, device=self.device, value=len(part), cache=number)
                 share_tokens(part, len(part), device=self.device)
             logits = super()._step(part, cache, **images)
+            self._check_group(started_s)
         assert logits is not None
-        if not self.is_whole:
-            raise RuntimeError("a rank was lost")  # numbers of a group that was ended mean nothing
         return logits
+
+    def _check_group(self, started_s: float) -> None:
+        """Raises where what was just computed may be that of a group that was ended, which means nothing.
+
+        A GPU computes behind the program's back: it is waited for first, for a rank may be lost meanwhile. What waited
+        there for as long as ranks wait for each other was cut off by NCCL's own watch, which tells nobody.
+        """
+        is_late = False
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            is_late = time.monotonic() - started_s >= group_timeout_s()
+        if is_late or not self.is_whole:
+            raise RuntimeError("a rank was lost")
 
     def _stopping(self, job: Job) -> AbstractContextManager[None]:
         """Inside a step no rank may leave the others."""
