@@ -67,5 +67,5 @@ def test_a_loop_has_one_bell_and_it_ends_with_the_loop() -> None:
     bell.ring(lambda: None)  # type: ignore[attr-defined]
     gc.collect()
     assert loop() is None
-    assert open_descriptors() == descriptors
+    assert open_descriptors() <= descriptors  # what others had open may have been closed meanwhile
     bell.ring(lambda: None)  # type: ignore[attr-defined]

@@ -54,7 +54,7 @@ def test_steps_of_work_go_on_while_nothing_is_asked_and_make_room_for_what_is() 
         answers.append(owner.call(lambda number=number: number))
     assert enough.wait(LIMIT_S)
     assert answers == list(range(50))
-    assert steps[0] == 0
+    assert steps[0] <= 1  # the first that was asked for may come before the first step
 
 
 def test_work_that_waits_is_done_again_when_it_is_woken_or_its_time_has_come() -> None:

@@ -29,6 +29,7 @@ import cartdeck_sdk.cartridge as kit
 kit.read_manifest = lambda _: (Path(__file__).parent / "manifest.json").read_bytes()
 
 import cartdeck_torch.instance as instance
+import cartdeck_torch.serving as serving
 from cartdeck_torch.device import DeviceMemory
 
 
@@ -50,11 +51,14 @@ class Model:
     dtype, notice, shape = "float32", None, SimpleNamespace(max_tokens=64)
 
     def encode(self, texts, *, truncate):
-        return [SimpleNamespace(ids=[ord(one[0])], is_cut=False) for one in texts], None
+        return [SimpleNamespace(ids=list(map(ord, one)), is_cut=False) for one in texts], None
 
     def embed(self, batch, *, pooling, normalize):
-        if [ord("!")] in batch:
-            time.sleep(0.5)  # others queue up behind it
+        if batch[0][0] == ord("!"):
+            calls = int("0" + "".join(map(chr, batch[0][1:])))
+            (Path(__file__).parent / "running").touch()
+            while len(serving._open_calls) < calls:  # they queue up behind it
+                time.sleep(0.01)
             raise AcceleratorError("CUDA error: device-side assert triggered")
         return [struct.pack("<f", os.getpid() % 16384) for _ in batch]
 
@@ -95,6 +99,13 @@ def with_engine(settings: Settings, use: Callable[[Engine], Awaitable[None]]) ->
     asyncio.run(run())
 
 
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 async def texts_of(texts: list[str], *, end: asyncio.Event | None = None) -> Any:
     for text in texts:
         yield text
@@ -114,8 +125,9 @@ def test_a_lost_device_costs_the_calls_that_were_there_and_no_later_one(settings
             return caught.value.code
 
         first = await ask("a")
-        lost = asyncio.create_task(code_of("!"))
-        await asyncio.sleep(0.2)  # it runs; what comes now waits behind it
+        lost = asyncio.create_task(code_of("!5"))
+        running = Path(settings.cartridge_folders[0]) / "lossy" / "running"
+        await asyncio.to_thread(wait_for, running)  # what comes from then on waits behind it
         waiting = [asyncio.create_task(code_of("b")) for _ in range(4)]
         started = time.monotonic()
         assert await lost is Code.DEVICE_FAULT

@@ -113,7 +113,10 @@ def test_an_image_is_looked_at_before_a_model_is_obtained_for_it(with_engine: Wi
     async def use(engine: Engine) -> None:
         url = "data:image/png;base64," + base64.b64encode(b"<svg></svg>").decode()
         shown = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
-        for cap, name, value in (("describe-image", "image", b"<svg></svg>"), ("chat", "messages", {"messages": shown})):
+        for cap, name, value in (
+            ("describe-image", "image", b"<svg></svg>"),
+            ("chat", "messages", {"messages": shown}),
+        ):
             with pytest.raises(CartdeckError) as caught:
                 await engine.run(f"cap:{cap};torch", {"model": "hf:owner/not-asked-for", name: value})
             assert (caught.value.code, caught.value.argument) == (Code.BAD_IMAGE, name)

@@ -20,6 +20,7 @@ from cartdeck_protocol.errors import CartdeckError, Code
 from cartdeck_torch.folder import read_folder
 from cartdeck_torch.generation import Generation
 from cartdeck_torch.job import Job
+from cartdeck_torch.parallel.group import start_ranks
 from cartdeck_torch.parallel.shares import check_devices, check_shares, device_of
 from cartdeck_torch.parallel.work import group_timeout_s
 from cartdeck_torch.settings import LoadSettings
@@ -206,20 +207,23 @@ def test_a_rank_that_dies_while_it_loads_ends_the_load(opened: Any, make_causal:
 
     opened.close()
     folder = read_folder(make_causal("llama"))
-    seen: list[float] = []
+    group = start_ranks(2)
 
     def report(part: float) -> None:
-        seen.append(part)
-        if part and len(pids(os.getpid())) == 1:
-            os.kill(pids(os.getpid())[0], signal.SIGKILL)
+        if part and group.is_whole:
+            os.kill(group.pids[0], signal.SIGKILL)
+            wait_until(lambda: not group.is_whole)
 
     with pytest.raises(CartdeckError) as caught:
         ParallelTextGenerator(
-            folder, LoadSettings(threads=1, tensor_parallel=2), open_device("cpu", threads=1), report=report
+            folder,
+            LoadSettings(threads=1, tensor_parallel=2),
+            open_device("cpu", threads=1),
+            report=report,
+            ranks=group,
         )
     assert caught.value.code is Code.DEVICE_FAULT
     assert "signal 9" in caught.value.message
-    assert seen[-1] < 1.0
     wait_until(lambda: not pids(os.getpid()))
 
 

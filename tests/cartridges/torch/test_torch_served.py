@@ -66,8 +66,8 @@ def test_the_caps_of_text_are_served_with_their_provenance(with_engine: WithEngi
         assert made["finish_reason"] in ("length", "stop")
         assert made["timing"]["first_token_s"] > 0
         assert isinstance(made["seed"], int)
-        phases = {event.phase for event in events if isinstance(event, Progress)}
-        assert {"load", "inference"} <= phases
+        steps = [event for event in events if isinstance(event, Progress)]
+        assert steps[-1].phase == "inference"  # of what waits for its reader the latest is kept
         said = {"messages": [{"role": "user", "content": "hi"}]}
         answered = await engine.run("cap:chat;torch", {**arguments, "messages": said})
         plain = await engine.run("cap:generate-text;torch", {**arguments, "prompt": "<user>hi<assistant>"})
