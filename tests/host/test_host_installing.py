@@ -80,7 +80,7 @@ def settings(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_NO_COMPILE", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+    monkeypatch.setenv("PIP_FIND_LINKS", shelf.as_uri())  # pip splits the variable at spaces
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return quick()
 

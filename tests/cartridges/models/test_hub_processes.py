@@ -66,6 +66,12 @@ def finish(process: "subprocess.Popen[str]") -> list[str]:
     return out.splitlines()
 
 
+def told(lines: list[str]) -> tuple[Path, int]:
+    """The model's path, in which spaces may be, and how many bytes were there before."""
+    path, resumed_bytes = lines[-1].partition(" ")[2].rsplit(" ", 1)
+    return Path(path), int(resumed_bytes)
+
+
 def gets(hub) -> list[Any]:
     return [request for request in hub.requests if request.origin == "storage" and request.method == "GET"]
 
@@ -81,10 +87,10 @@ def test_a_killed_transfer_goes_on_where_it_was(hub, file, start, desk) -> None:
     assert hub.wait_idle(LIMIT_S)
     assert not list(desk.root.rglob("m.gguf"))
     before, file.rate_bytes_s = hub.sent["m.gguf"], 0
-    last = finish(start())[-1]
+    path, resumed_bytes = told(finish(start()))
 
-    assert Path(last.split()[1]).read_bytes() == DATA
-    assert int(last.split()[2]) >= 0.59 * len(DATA)
+    assert path.read_bytes() == DATA
+    assert resumed_bytes >= 0.59 * len(DATA)
     assert hub.sent["m.gguf"] - before <= 0.41 * len(DATA)
     assert desk.leftovers() == []
 
@@ -126,8 +132,9 @@ def test_where_locks_do_nothing_both_fetch_and_neither_harms_the_other(hub, star
     hub.file("m.gguf").rate_bytes_s = 20_000_000
     lines = [finish(process) for process in [start("no-locks"), start("no-locks")]]
 
-    assert lines[0][-1].split()[1] == lines[1][-1].split()[1]
-    assert Path(lines[0][-1].split()[1]).read_bytes() == content
+    (path, _), (other, _) = map(told, lines)
+    assert path == other
+    assert path.read_bytes() == content
     assert desk.leftovers() == []
 
 

