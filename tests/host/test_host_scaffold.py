@@ -63,7 +63,7 @@ def test_a_cap_is_called_by_the_first_tag_that_stands_for_itself() -> None:
     assert shape_of("cap:size=3;in=media:image", name="mine").alias == "mine"
 
 
-@pytest.mark.parametrize("name", ["Shout", "two--hyphens", "7up", "", "json", "class", "cartdeck", "a/b"])
+@pytest.mark.parametrize("name", ["Shout", "two--hyphens", "7up", "", "json", "class", "cartdeck", "a/b", "a" * 81])
 def test_a_name_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(CartdeckError) as caught:
         new_cartridge(name, cap=None, language="python", folder=tmp_path / "made")

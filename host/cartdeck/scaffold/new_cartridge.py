@@ -16,6 +16,7 @@ from cartdeck_protocol.caps import Manifest, ValueKind, build_manifest
 from cartdeck_protocol.errors import Code, failure
 
 LANGUAGES: Final = ("python", "node")
+_LONGEST_NAME: Final = 80
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -67,6 +68,9 @@ def _check_name(name: str, language: str) -> None:
         message = (
             f"{name!r} is no name for a cartridge: small letters, digits and single hyphens, such as 'read-signs'."
         )
+        raise failure(Code.BAD_ARGUMENT, message, argument="NAME")
+    if len(name) > _LONGEST_NAME:
+        message = f"The name has {len(name)} characters; expected at most {_LONGEST_NAME}."
         raise failure(Code.BAD_ARGUMENT, message, argument="NAME")
     package = name.replace("-", "_")
     if language == "python" and (
