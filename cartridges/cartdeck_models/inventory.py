@@ -3,6 +3,7 @@
 It does not know how models come there, and changes nothing.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,7 +145,7 @@ class Inventory:
             case LocalSpec():
                 path = absolute_path(spec.path)
                 found = [model for model in self.models() if path == model.path or path in model.places]
-                if not found and path.exists():
+                if not found and os.path.exists(path):  # noqa: PTH110 - Path's own raises for a name that is too long
                     raise _not_ours(str(path))
             case PackageSpec():
                 raise _not_ours(f"package:{spec.module}/{spec.file}")

@@ -203,6 +203,7 @@ def test_what_is_not_kept_is_said_with_what_is(caches: Caches) -> None:
     assert f"Near it: hf:o/m@{A}" in near.message
     nowhere = refused(lambda: caches.inventory.find(parse_spec("./nope")))
     assert (nowhere.code, nowhere.message[:8]) == (Code.MODEL_NOT_FOUND, "'./nope'")
+    assert refused(lambda: caches.inventory.find(parse_spec("e" * 300))).code is Code.MODEL_NOT_FOUND
     assert refused(lambda: caches.inventory.find(parse_spec("hf:o/m:n.gguf"))).code is Code.FILE_NOT_FOUND
     assert refused(lambda: caches.inventory.find(parse_spec("/etc/hosts"))).code is Code.UNSUPPORTED
     assert refused(lambda: caches.inventory.find(parse_spec("package:rich/x"))).code is Code.UNSUPPORTED
