@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def cartdeck(folder: Path, *words: str, status: int = 0) -> str:
+def cartdeck(folder: Path, *words: str, status: int = 0, stream: str = "") -> str:
     config = folder.parent / "config.toml"
     config.write_text(f'cartridge_folders = ["{folder.parent / "registered"}"]\n', "utf-8")
     environment = {**os.environ, "CARTDECK_CONFIG": str(config), "PARROT_COLOR": "red", "SECRET_OF_THE_SHELL": "s3cret"}
@@ -50,7 +50,7 @@ def cartdeck(folder: Path, *words: str, status: int = 0) -> str:
         check=False,
     )
     assert done.returncode == status, done.stderr + done.stdout
-    return done.stdout or done.stderr
+    return done.stderr if stream == "stderr" else done.stdout or done.stderr
 
 
 @pytest.mark.parametrize("word", ["./a cartridge", "a cartridge/cartridge.toml"])
@@ -67,6 +67,19 @@ def test_a_registered_cartridge_is_checked_in_its_working_directory_by_its_name_
     assert "1 passed of 1 checks" in cartdeck(folder, "check", "parrot", "--only", "1")
     assert (folder / "where").read_text("utf-8").endswith("/inside\n")
     assert "SECRET_OF_THE_SHELL" not in (folder / "environment").read_text("utf-8")
+
+
+def test_a_sample_that_names_no_value_is_an_error_about_its_own_option(folder: Path) -> None:
+    told = cartdeck(folder, "check", "echo", "--sample", "echo.data", status=2)
+    assert "expected --sample CAP.NAME=VALUE" in told
+
+
+def test_a_folder_whose_cartridge_has_the_name_of_another_is_registered_and_told(folder: Path) -> None:
+    (folder / "manifest.json").write_bytes(ECHO.read_bytes())
+    done = cartdeck(folder, "install", "./a cartridge", "--quiet")
+    assert done.endswith("a cartridge\n")
+    told = cartdeck(folder, "install", "./a cartridge", stream="stderr")
+    assert "not used: a cartridge named echo was already found" in told
 
 
 def test_a_folder_that_cannot_be_checked_says_what_is_wrong_with_it(folder: Path) -> None:

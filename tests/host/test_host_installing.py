@@ -284,6 +284,14 @@ def test_a_folder_with_a_cartridge_file_is_registered_where_it_lies(settings: Se
     assert not link.is_symlink()
 
 
+def test_a_place_where_nothing_can_be_registered_is_told_with_the_setting_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "cartridge.toml").write_text('command = ["true"]\n', "utf-8")
+    (tmp_path / "file").touch()
+    with pytest.raises(CartdeckError, match=r"cannot be written: .* the setting cartridge_folders names it") as caught:
+        link_folder(tmp_path, tmp_path / "file" / "cartridges")
+    assert caught.value.code is Code.NOT_WRITABLE
+
+
 def test_a_program_that_is_still_to_be_built_is_named(tmp_path: Path) -> None:
     (tmp_path / "cartridge.toml").write_text('command = ["./echo"]\n', "utf-8")
     assert missing_program(tmp_path) == str(tmp_path / "echo")

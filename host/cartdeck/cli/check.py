@@ -197,6 +197,9 @@ def _samples(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:
 def _pair(text: str, option: str) -> tuple[str, Any]:
     from cartdeck.cli.arguments import parse_arguments
 
+    if not text.partition("=")[0].strip() or "=" not in text:
+        form = "CAP.NAME=VALUE" if option == "--sample" else "CAP=VALUE"
+        raise failure(Code.BAD_ARGUMENT, f"{text!r} gives nothing; expected {option} {form}.", argument=option)
     name, value = next(iter(parse_arguments([text]).items()))
     if isinstance(value, Path):
         return name, value.read_bytes()

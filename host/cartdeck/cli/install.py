@@ -51,10 +51,13 @@ def install(
     settings, tell = load_settings(), _teller(quiet)
     path = _place(distribution)
     if _is_there(path / DESCRIPTION_FILE):
-        print_text(f"{link_folder(path, _folder(settings))} -> {path.absolute()}\n")
+        link = link_folder(path, _folder(settings))
+        print_text(f"{link} -> {path.absolute()}\n")
         program = missing_program(path)
         if program is not None:
             tell(f"Its command {program} is not there yet, or cannot be run; no call succeeds until it is built.")
+        else:
+            _tell_why_unused(link / DESCRIPTION_FILE, settings, tell)
         return
     requirement = str(path.absolute()) if _is_there(path) else distribution
     if not isolated:
@@ -67,6 +70,15 @@ def install(
         return "".join(f"{one.name} {one.version} in {one.file}\n" for one in done)
 
     print_text(run_interruptible(work))
+
+
+def _tell_why_unused(file: Path, settings: "Settings", tell: "Callable[[str], None]") -> None:
+    """Say what keeps the cartridge that was registered from being found, as another one of its name does."""
+    from cartdeck.discovery import discover
+
+    for one in discover(settings).broken:
+        if one.origin == str(file):
+            tell(f"It is registered, but not used: {one.error.message}.")
 
 
 def _place(distribution: str) -> Path:

@@ -3,6 +3,7 @@
 It does not know pip.
 """
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,8 @@ NEWEST: Final = "newest"
 def link_folder(source: Path, folder: Path) -> Path:
     """Register the cartridge in `source`, a folder that holds cartridge.toml, where it lies. The link that was made.
 
-    Raises BAD_ARGUMENT where the file is wrong, FILE_NOT_FOUND where what it names is not there, INSUFFICIENT_STORAGE.
+    Raises BAD_ARGUMENT where the file is wrong, FILE_NOT_FOUND where what it names is not there, INSUFFICIENT_STORAGE,
+    NOT_WRITABLE.
     """
     source = source.absolute()
     link = folder / _name_in(source)
@@ -33,7 +35,9 @@ def link_folder(source: Path, folder: Path) -> Path:
             link.symlink_to(source, target_is_directory=True)
     except OSError as error:
         reason = error.strerror or error
-        raise failure(Code.INSUFFICIENT_STORAGE, f"{error.filename or folder}: {reason}.") from None
+        code = Code.INSUFFICIENT_STORAGE if error.errno in (errno.ENOSPC, errno.EDQUOT) else Code.NOT_WRITABLE
+        message = f"The folder {folder} cannot be written: {reason}; the setting cartridge_folders names it."
+        raise failure(code, message) from None
     return link
 
 
