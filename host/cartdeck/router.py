@@ -75,11 +75,18 @@ class Router:
         """`route` for a cap as text."""
         if type(cap) is str and (sole := self._sole.get(cap)) is not None:
             return sole
-        urn = parse_cap(cap)
+        urn = self._named(cap)
         route = self.route(urn, arguments)
         if len(self._serving[urn][0]) == 1 and len(self._sole) < _MOST_REMEMBERED:
             self._sole[cap] = route
         return route
+
+    def _named(self, cap: str) -> CapUrn:
+        """The cap that a text names. An alias whose URN does not hold its name, as `identity`, is that URN; any other
+        stays as it is: several cartridges may have it."""
+        urn = parse_cap(cap)
+        named = [route.definition.urn for route in self.routes if route.definition.alias == cap]
+        return urn if not named or any(one.serves(urn) for one in named) else named[0]
 
     def route(self, cap: CapUrn, arguments: Mapping[str, Any]) -> Route:
         """The cartridge for a call of `cap` with `arguments`.

@@ -47,7 +47,10 @@ def checked_settings(found: Mapping[str, Any], places: Mapping[str, Place] | Non
             case "at_once":
                 is_good, wanted = is_whole and value >= 1, "a whole number from 1"
             case "timeout_s":
-                is_good, wanted = (is_whole or type(value) is float) and 0 < value < 1e9, "a number of seconds above 0"
+                is_good, wanted = (
+                    (is_whole or type(value) is float) and 0 < value < 1e9,
+                    "seconds, above 0 and below 1e9",
+                )
             case _:
                 is_good, wanted = value in (FAIL, ABSENT), f"{FAIL} or {ABSENT}"
         if not is_good:

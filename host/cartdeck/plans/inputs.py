@@ -89,23 +89,26 @@ def depths_of(compiled: CompiledPlan, inputs: Mapping[str, Any]) -> dict[str, in
 class EntryCheck:
     """What may be an entry of one input: what a caller of its caps could hand over. Between steps more is converted."""
 
-    def __init__(self, compiled: CompiledPlan, name: str) -> None:
+    def __init__(self, compiled: CompiledPlan, name: str, value: Any) -> None:
+        """`value` is the input as it was handed over: what is wrapped by its caller stands for itself."""
         self._name = name
+        readers = () if isinstance(value, One) else compiled.values[name].readers
         self._arguments = [
             binding.argument
-            for reader in compiled.values[name].readers
+            for reader in readers
             for binding in compiled.steps[reader].bindings
             if binding.source == name and binding.argument.kind in _WRITTEN
         ]
         """Others are checked when they are sent: nothing is converted to a number."""
 
-    def check(self, entry: Any) -> None:
-        """Raises BAD_ARGUMENT, or INVALID_TEXT, that names the input."""
+    def check(self, entry: Any, depth: int) -> None:
+        """An entry that is a sequence itself where `depth` is above 0. Raises BAD_ARGUMENT, or INVALID_TEXT, that names
+        the input."""
         if not self._arguments or isinstance(entry, _AS_THEY_ARE) or _is_coming(entry):
             return
-        if isinstance(entry, list | tuple):  # a sequence in a sequence
+        if isinstance(entry, list | tuple) and depth > 0:
             for one in cast("list[Any]", entry):
-                self.check(one)
+                self.check(one, depth - 1)
             return
         for argument in self._arguments:
             try:

@@ -191,9 +191,9 @@ class PlanRun(EventSource[PlanEvent]):
     def _entries(self, value: Value) -> Any:
         """The entries of an input; those that are there are checked, others when they come."""
         entries: Any = entries_of(self._inputs[value.name], value.depth)
-        check = self._checks[value.name] = EntryCheck(self.compiled, value.name)
+        check = self._checks[value.name] = EntryCheck(self.compiled, value.name, self._inputs[value.name])
         for entry in cast("list[Any]", entries) if isinstance(entries, list) else ():
-            check.check(entry)
+            check.check(entry, value.depth - 1)
         return cast("Any", entries)
 
     def _begun(self) -> "asyncio.Future[None]":
@@ -232,7 +232,7 @@ class PlanRun(EventSource[PlanEvent]):
         if not flow.depth and not isinstance(entry, bytes | str):
             message = f"a part of {flow.name} must be bytes or text, found {type(entry).__name__}"
             raise failure(Code.BAD_ARGUMENT, message, argument=flow.name)
-        self._checks[flow.name].check(entry)
+        self._checks[flow.name].check(entry, flow.depth - 1)
         flow.put(entry)
         flow.begin()
         while flow.spool.is_full:

@@ -20,7 +20,7 @@ from cartdeck.adding.update import UpdateRequest, rollback_job, update_job
 from cartdeck.plain import plain
 from cartdeck.server.body import read_json
 from cartdeck.server.event_stream import EventStream, event
-from cartdeck.server.fields import Strict
+from cartdeck.server.fields import Plain
 from cartdeck.server.json_response import json_response
 from cartdeck.server.models.catalog_directory import CatalogDirectory
 from cartdeck.server.pace import Departure, paced
@@ -32,7 +32,7 @@ _IN_FORCE_S: Final = 5.0
 _LOOK_S: Final = 0.05
 
 
-class AddModelRequest(Strict):
+class AddModelRequest(Plain):
     repository: str
     name: str | None = None
     file: str | None = None
@@ -45,14 +45,14 @@ class AddModelRequest(Strict):
     """Events as they come, or one record at the end."""
 
 
-class UpdateModelRequest(Strict):
+class UpdateModelRequest(Plain):
     name: str = Field(min_length=1)
     revision: str | None = None
     dry_run: bool = False
     stream: bool = True
 
 
-class RollbackModelRequest(Strict):
+class RollbackModelRequest(Plain):
     name: str = Field(min_length=1)
     stream: bool = True
 

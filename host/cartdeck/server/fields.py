@@ -6,7 +6,7 @@ It does not know which request has them.
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeAlias, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 MOST_STOPS: Final = 32
 
@@ -15,6 +15,17 @@ class Strict(BaseModel):
     """A request: unknown fields are refused, and no text counts as a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Plain(Strict):
+    """A request whose fields are absent where they are null."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in cast("dict[str, Any]", given).items() if value is not None}
 
 
 def _whole(value: Any) -> Any:

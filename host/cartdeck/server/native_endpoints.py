@@ -27,7 +27,7 @@ from cartdeck.server.body import (
     sole_file,
 )
 from cartdeck.server.event_stream import EventStream, event
-from cartdeck.server.fields import Strict
+from cartdeck.server.fields import Plain
 from cartdeck.server.json_response import json_response
 from cartdeck.server.pace import Departure, paced
 from cartdeck.server.plan_compiling import PlanCompiler
@@ -40,7 +40,7 @@ SAYS_NOTHING_NEW: Final = frozenset({"list-models", "model-info", "architecture-
 """Caps that may be called also where models have guards: no model answers there."""
 
 
-class CapRequest(Strict):
+class CapRequest(Plain):
     cap: Annotated[str, Field(min_length=1)]
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
     timeout_s: Annotated[float, Field(gt=0)] | None = None
@@ -48,7 +48,7 @@ class CapRequest(Strict):
     """Events as they come, or one record at the end."""
 
 
-class PlanRequest(Strict):
+class PlanRequest(Plain):
     plan: str
     inputs: dict[str, Any] = Field(default_factory=dict[str, Any])
     on_error: Literal["fail", "absent"] = "fail"

@@ -17,7 +17,7 @@ from cartdeck.plans.drawing import kind_shown
 from cartdeck.plans.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from cartdeck.plans.plan import Plan
 from cartdeck.server.body import read_json
-from cartdeck.server.fields import Strict
+from cartdeck.server.fields import Plain
 from cartdeck.server.json_response import json_response
 from cartdeck.server.plan_compiling import PlanCompiler
 from cartdeck.server.refusal import Refused
@@ -67,7 +67,7 @@ class Asset:
     headers: dict[str, str]
 
 
-class PlanDrawing(Strict):
+class PlanDrawing(Plain):
     plan: str
 
 

@@ -46,6 +46,7 @@ def test_base64_is_little_endian_float32(server: Any) -> None:
     [
         ("encoding_format", "hex"), ("input", []), ("input", [1.5]), ("input", ["a", 1]), ("input", None),
         ("input", ["x"] * 2049), ("dimensions", 2), ("dimensions", 0), ("truncate", "middle"), ("input", [1, 2]),
+        ("input", 5),
     ],
 )  # fmt: skip
 def test_what_cannot_be_embedded_is_refused_by_its_name(server: Any, field: str, value: Any) -> None:
@@ -150,6 +151,10 @@ def test_a_form_without_its_file_is_refused(server: Any) -> None:
     path, kind = "/v1/audio/transcriptions", "multipart/form-data; boundary=x"
     status, _, data = server.ask("POST", path, body, content_type=kind)
     assert (status, json.loads(data)["error"]["param"]) == (400, "file")
+    text = body.replace(b"--x--", b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\nRIFF\r\n--x--')
+    status, _, data = server.ask("POST", path, text, content_type=kind)
+    told = json.loads(data)["error"]
+    assert (status, told["param"], "expected a file" in told["message"]) == (400, "file", True)
     for broken in (body[:-20], b"nothing"):
         assert server.ask("POST", path, broken, content_type=kind)[0] == 400
 
@@ -229,7 +234,8 @@ def test_what_is_no_text_is_none_of_a_sequence_and_is_refused_by_its_name(server
     what = {"cap": "embed-text"} if key == "arguments" else {"plan": "(texts, model) -> embed-text -> vectors"}
     for texts, code in (
         (["one", 2], "BAD_ARGUMENT"), ([1], "BAD_ARGUMENT"), (["one", {"a": 1}], "BAD_ARGUMENT"), (5, "BAD_ARGUMENT"),
-        (True, "BAD_ARGUMENT"), (["one", None], "BAD_ARGUMENT"), (None, "MISSING_ARGUMENT"),
+        (True, "BAD_ARGUMENT"), (["one", ["two"]], "BAD_ARGUMENT"), (["one", None], "BAD_ARGUMENT"),
+        (None, "MISSING_ARGUMENT"),
     ):  # fmt: skip  # one list
         status, told = server.post(path, {**what, key: {"texts": texts, "model": "act:"}, "stream": False})
         assert (status, told["error"]["code"], told["error"]["param"]) == (400, code, "texts"), texts
@@ -261,6 +267,23 @@ def test_a_plan_runs_with_its_events_and_as_one_record(server: Any) -> None:
     assert told[-1][1]["outputs"]["loud"] == {"text": "hello"}
     status, record = server.post("/plans/run", {**asked, "stream": False})
     assert (status, record["outputs"]["loud"]["text"]) == (200, "hello")
+
+
+def test_fields_that_are_null_are_absent(server: Any) -> None:
+    asked = {"cap": "emit", "arguments": None, "timeout_s": None, "stream": None}
+    assert events_of(server.ask("POST", "/caps/call", asked)[2])[-1][0] == "end"
+    asked = {"plan": "() -> emit -> x", "inputs": None, "on_error": None, "stream": False}
+    assert server.post("/plans/run", asked)[0] == 200
+    status, told = server.post("/plans/run", {"plan": None})
+    assert (status, told["error"]["code"], told["error"]["param"]) == (400, "MISSING_ARGUMENT", "plan")
+
+
+def test_an_alias_that_is_not_in_its_urn_names_its_cap_too(server: Any) -> None:
+    assert all("identity" in one["caps"] for one in server.get("/cartridges")["cartridges"])
+    asked = {"cap": "identity", "arguments": {"data": "x"}, "stream": False}
+    status, told = server.post("/caps/call", asked)
+    assert (status, told["text"]) == (200, "x")
+    assert server.post("/caps/call", {**asked, "cap": "cap:identity"})[0] == 404
 
 
 def test_a_bad_plan_is_refused_with_its_place(server: Any) -> None:

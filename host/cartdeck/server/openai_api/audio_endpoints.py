@@ -82,6 +82,9 @@ class AudioEndpoints:
             unknown = sorted(files.keys() - {"file"})
             if unknown:
                 raise Refused(400, Code.UNKNOWN_ARGUMENT.name, f"{unknown[0]} is no file of this form.", unknown[0])
+            if "file" in texts and "file" not in files:
+                message = "file is a text; expected a file: a part of the form that has a filename."
+                raise Refused(400, Code.BAD_ARGUMENT.name, message, "file")
             asked = checked(AudioRequest, refuse_unsupported(texts, _UNSUPPORTED))
             self._check(asked, task)
             if "file" not in files:

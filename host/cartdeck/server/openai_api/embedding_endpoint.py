@@ -35,7 +35,7 @@ class EmbeddingRequest(Noted):
 
     def inputs(self, most: int) -> list[Any]:
         """The texts, or the token ids of each. Raises BAD_ARGUMENT."""
-        given = as_list(self.input)
+        given = [] if _is_token(self.input) else as_list(self.input)
         if given and all(_is_token(one) for one in given):
             given = [given]
         if len(given) > most:
