@@ -13,6 +13,28 @@ from typing import Any
 
 import pytest
 
+Told = Callable[[], list[list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    """`told()` is each progress that the cartridge told, call by call, once the engines of the test are closed. Of what
+    waits for a caller the latest is kept: which of them one sees is chance."""
+    path = tmp_path / "trace.jsonl"
+    monkeypatch.setenv("CARTDECK_TRACE", str(path))
+
+    def read() -> list[list[dict[str, Any]]]:
+        calls: dict[int, list[dict[str, Any]]] = {}
+        for line in path.read_text("utf-8").splitlines():
+            record = json.loads(line)
+            is_from_it = record.get("session", "").startswith("gguf") and record.get("direction") == "in"
+            if is_from_it and record["kind"] == "LOG" and record["meta"]["level"] == "progress":
+                calls.setdefault(record["id"], []).append(record["meta"])
+        return list(calls.values())
+
+    return read
+
+
 STRING, ARRAY, UINT32, INT32, FLOAT32, BOOL = 8, 9, 4, 5, 6, 7
 F32 = 0
 

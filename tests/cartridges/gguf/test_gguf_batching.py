@@ -254,13 +254,19 @@ def test_many_cancels_leave_the_context_and_the_memory_as_they_were(write_gguf: 
         gc.collect()
 
     cancel_many(100)
-    before = resident_bytes()
-    cancel_many(300)
-    assert resident_bytes() - before < 8 * 1024 * 1024
+    grown: list[int] = []
+    while len(grown) < 3 and (not grown or min(grown) >= MOST_GROWN_BYTES):
+        before = resident_bytes()
+        cancel_many(150)
+        grown.append(resident_bytes() - before)
+    assert min(grown) < MOST_GROWN_BYTES  # what is lost each time is lost in each round, what an allocator keeps is not
     last = asked(batcher, "a", max_tokens=4)
     run(batcher)
     assert last.completion_tokens <= 4
     assert last.delivery.is_over
+
+
+MOST_GROWN_BYTES = 4 * 1024 * 1024
 
 
 def resident_bytes() -> int:

@@ -161,7 +161,7 @@ def test_a_prompt_far_too_long_is_refused_at_once(real_model: Path, open_model: 
     for prompt in ("word " * 200_000, "<|im_start|>" * 200_000, "x" * 50_000_000):
         started = time.process_time()
         assert error_of(lambda prompt=prompt: make_text(model, prompt)).code is Code.CONTEXT_OVERFLOW
-        assert time.process_time() - started < 5
+        assert time.process_time() - started < 15
 
 
 def test_an_empty_prompt_starts_from_the_beginning_token_or_is_refused(

