@@ -13,7 +13,9 @@ from typing import Final
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 LAST_S: Final = 1.0
-"""For what waits when the server ends."""
+"""So long what waits when the server ends is held up by a reader that takes nothing."""
+MOST_S: Final = 10.0
+"""And so long in all."""
 _PIECE: Final = 64 * 1024
 
 
@@ -29,6 +31,7 @@ class LogLines:
         self._dropped = 0
         self._is_ending = False
         self._is_gone = False
+        self._written = 0
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -49,20 +52,24 @@ class LogLines:
                 self._thread.start()
 
     def close(self) -> None:
-        """Wait for what was not written yet, for a moment."""
-        limit_s = time.monotonic() + LAST_S
+        """Wait for what was not written yet, as long as it is read."""
+        limit_s = time.monotonic() + MOST_S
         with self._change:
             self._is_ending = True
             self._change.notify()
             thread = self._thread
-        if thread is not None:
-            thread.join(max(0.0, limit_s - time.monotonic()))
+        written = -1
+        while thread is not None and thread.is_alive() and written != self._written and time.monotonic() < limit_s:
+            written = self._written
+            thread.join(LAST_S)
 
     def _run(self) -> None:
         try:
             while (data := self._next()) is not None:
                 while data:
-                    data = data[os.write(self._descriptor, data[:_PIECE]) :]
+                    count = os.write(self._descriptor, data[:_PIECE])
+                    data = data[count:]
+                    self._written += count
         except OSError:  # nobody reads any more: the server goes on
             with self._change:
                 self._is_gone = True
