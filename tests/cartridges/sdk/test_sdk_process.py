@@ -176,6 +176,8 @@ def test_a_cancel_right_behind_its_request_is_answered(start: Start, cap: str) -
     arguments = {"cap:misbehave": {"action": b"stall"}, "cap:echo": {"data": b"x"}, "cap:work": {"steps": b"100"}}
     exchange = driver.connection.request(cap, arguments[cap])
     driver.connection.cancel(exchange, "at once")
+    frames = b"".join(bytes(one) for one in driver.connection.outgoing())  # in one write, so that none runs ahead
+    assert os.write(driver.process.stdin.fileno(), frames) == len(frames)
     assert driver.terminal(exchange).error.code is Code.CANCELLED
     assert driver.call("cap:work", steps=1, seconds=0)[1] == b"1 steps done"
 
