@@ -167,6 +167,18 @@ def test_what_asks_for_nothing_is_taken(client: Any) -> None:
     assert answer.choices[0].message.content == "t0 t1 "
 
 
+def test_one_call_at_most_is_promised_where_a_tool_is_named(client: Any) -> None:
+    asked: dict[str, Any] = {"model": "named", "messages": MESSAGES, "parallel_tool_calls": False}
+    asked["tools"] = [{"type": "function", "function": {"name": "f"}}]
+    for choice in ("none", {"type": "function", "function": {"name": "f"}}):
+        assert client.chat.completions.create(tool_choice=choice, **asked).choices
+    for choice in ({}, {"tool_choice": "auto"}, {"tool_choice": "required"}):
+        with pytest.raises(Exception, match="called once then") as caught:
+            client.chat.completions.create(**choice, **asked)
+        refused: Any = caught.value
+        assert (refused.status_code, refused.code, refused.param) == (400, "UNSUPPORTED", "parallel_tool_calls")
+
+
 def test_too_many_images_are_refused(server: Any) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     asked = {"model": "named", "messages": [{"role": "user", "content": [image] * 17}]}

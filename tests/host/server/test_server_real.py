@@ -126,6 +126,14 @@ def test_a_tool_is_called_when_it_must_be(asked: Any) -> None:
         call = choice.message.tool_calls[0].function
         assert call.name == "weather"
         assert json.loads(call.arguments)["city"] in ("Paris", "Rome")
+    named = {"type": "function", "function": {"name": "weather"}}
+    [choice] = asked(
+        model="default", messages=messages, tools=tools, tool_choice=named, parallel_tool_calls=False, temperature=0,
+        max_tokens=80,
+    ).choices  # fmt: skip
+    [only] = choice.message.tool_calls
+    assert json.loads(only.function.arguments)["city"] in ("Paris", "Rome")
+    assert choice.finish_reason in ("tool_calls", "stop")
 
 
 def test_a_model_that_sees_is_shown_an_image(real: Any, asked: Any, tmp_path: Path) -> None:

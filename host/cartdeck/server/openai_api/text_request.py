@@ -158,9 +158,11 @@ class ChatRequest(TextRequest):
             raise failure(
                 Code.BAD_ARGUMENT, "tool_choice asks for a call, and there are no tools.", argument="tool_choice"
             )
-        if self.tools and self.parallel_tool_calls is False and self.tool_choice != "none":
+        may_call_twice = bool(self.tools) and self.tool_choice in (None, "auto", "required")  # a tool by name, once
+        if may_call_twice and self.parallel_tool_calls is False:
             message = (
-                "parallel_tool_calls: false cannot be served here: an answer may hold several calls. Leave it out."
+                "parallel_tool_calls: false cannot be served here: an answer may hold several calls. Leave it out, or "
+                "name the tool in tool_choice: it is called once then."
             )
             raise failure(Code.UNSUPPORTED, message, argument="parallel_tool_calls")
         return self
