@@ -172,6 +172,10 @@ class FakeHub:
             self.most_transfers = max(self.most_transfers, self.open_transfers)
             self.changed.notify_all()
 
+    def count_sent(self, path: str, size: int) -> None:
+        with self.changed:  # ranges of one file are sent by several threads
+            self.sent[path] += size
+
     def sign(self) -> str:
         signature = f"s3cret{len(self._signatures)}"
         self._signatures[signature] = 0
@@ -387,8 +391,12 @@ def _handler(hub: FakeHub, origin: str) -> type[BaseHTTPRequestHandler]:
                         self.wait_for_the_client()
                         return
                     piece = data[at : min(at + PIECE_BYTES, stop)]
-                    self.wfile.write(piece)
-                    hub.sent[path] += len(piece)
+                    hub.count_sent(path, len(piece))  # before: whoever has received it all finds it counted
+                    try:
+                        self.wfile.write(piece)
+                    except OSError:
+                        hub.count_sent(path, -len(piece))
+                        raise
                     hub.started.set()
                     if file.rate_bytes_s and hub.closing.wait(len(piece) / file.rate_bytes_s):
                         return
