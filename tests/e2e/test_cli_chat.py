@@ -134,7 +134,7 @@ def test_two_ctrl_c_at_the_prompt_end_the_dialogue() -> None:
     with Terminal("chat", *GREEDY) as terminal:
         terminal.wait_for("> ")
         terminal.type("\x03")
-        terminal.wait_for("another Ctrl-C")
+        terminal.wait_for("another Ctrl-C.\r\n> ")  # with the prompt behind it, where the next one is typed
         terminal.type("\x03")
         terminal.wait_for("> ^C\r\nerror: ")
         assert terminal.end() == 130
