@@ -40,6 +40,12 @@ def chat(server: Any, model: str) -> None:
     server.post("/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": "Hello"}]})
 
 
+def resize(page: Any, width: int, height: int) -> None:
+    """The page's size from now on, which it knows of itself a moment later."""
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_function("([width, height]) => innerWidth === width && innerHeight === height", arg=[width, height])
+
+
 def go(page: Any, view: str) -> None:
     page.click(f"nav a[href='#/{view}']")
     page.wait_for_selector(f"#view-{view}:not([hidden])")
@@ -142,7 +148,7 @@ def test_a_long_answer_is_followed_to_its_end_above_the_field_for_the_next_messa
     page = opened(f"{server.url}/#/playground")
     page.wait_for_selector(LIVE)
     for width in (360, 1280):
-        page.set_viewport_size({"width": width, "height": 640})
+        resize(page, width, 640)
         page.select_option("#panel-chat select", "long")
         page.fill("#chat-input", "Hello")
         page.keyboard.press("Enter")
@@ -158,7 +164,7 @@ def test_a_long_answer_is_followed_to_its_end_above_the_field_for_the_next_messa
 def test_an_answer_that_goes_on_behind_another_view_scrolls_nothing(opened: Any, server: Any) -> None:
     page = opened(f"{server.url}/#/playground")
     page.wait_for_selector(LIVE)
-    page.set_viewport_size({"width": 360, "height": 200})
+    resize(page, 360, 200)
     page.select_option("#panel-chat select", "talker")
     page.fill("#chat-input", "Hello")
     page.keyboard.press("Enter")
@@ -227,7 +233,7 @@ def test_a_plan_is_drawn_as_it_is_written_and_its_steps_change_as_it_runs(opened
     expect(page.locator(".box.step[data-state=done]")).to_have_count(2)
     page.fill("#plan-text", "() -> work -> report\nwork.steps = 1000\n")
     page.wait_for_selector(".graph .box text:text-is('work on echo')")
-    page.click("text=Run")
+    page.click("#view-plans button:text-is('Run')")
     page.wait_for_selector(".box.step[data-state=running]")
     page.keyboard.press("Escape")
     page.wait_for_selector(".box.step[data-state=cancelled]")
@@ -340,7 +346,7 @@ def test_it_fits_a_narrow_screen_and_its_words_stand_out(opened: Any, server: An
     page = opened(server.url, color_scheme=scheme, reduced_motion="reduce")
     page.wait_for_selector("article")
     for width in (360, 1280):
-        page.set_viewport_size({"width": width, "height": 740})
+        resize(page, width, 740)
         for view in VIEWS:
             go(page, view)
             for tab in page.locator(f"#view-{view} [role=tab]").all() or [None]:
