@@ -125,7 +125,7 @@ def test_an_error_names_the_step_and_the_remedy(desk: Desk) -> None:
 
 def test_ctrl_c_in_the_middle_leaves_no_entry_and_the_next_goes_on(desk: Desk, small_gguf: Gguf) -> None:
     name, file = "owner/left", "left.Q4_0.gguf"
-    slow = sys.modules["fake_hub"].File(small_gguf(seed=2) + bytes(8 * MIB), rate_bytes_s=4 * MIB)
+    slow = sys.modules["fake_hub"].File(small_gguf(seed=2) + bytes(8 * MIB), stalls_at=6 * MIB)
     desk.hub.add({file: slow}, name=name)
     before = desk.catalog.read_text() if desk.catalog.exists() else None
     with desk.start("add", name) as process:
@@ -140,7 +140,7 @@ def test_ctrl_c_in_the_middle_leaves_no_entry_and_the_next_goes_on(desk: Desk, s
     assert "stopped: what was fetched is kept" in told
     assert desk.hub.wait_idle(LIMIT_S)
     assert (desk.catalog.read_text() if desk.catalog.exists() else None) == before
-    slow.rate_bytes_s = 0.0
+    slow.stalls_at = None
     lines = [json.loads(line) for line in desk.run("add", name, "--json").stdout.splitlines()]
     (download,) = [one for one in lines if one["event"] == "step-end" and one["step"] == "download"]
     assert download["resumed_bytes"] > 0
