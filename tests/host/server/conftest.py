@@ -165,6 +165,18 @@ def start(actor_environment: dict[str, str]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
+def rewrite() -> Callable[[Path, str], None]:
+    """`rewrite(path, text)`: as editors save a file; who looks meanwhile sees the old text or the new one, not half."""
+
+    def write(path: Path, text: str) -> None:
+        staged = path.with_name(f"{path.name}.new")
+        staged.write_text(text)
+        staged.replace(path)
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def warden_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return declare_actor(tmp_path_factory.mktemp("warden"), "warden")
 

@@ -130,7 +130,7 @@ def test_a_client_that_leaves_ends_the_job_and_the_next_goes_on(
     adding: Any, hub: Any, path: Path, small_gguf: Gguf, stream: bool
 ) -> None:
     name, file = f"owner/left-{stream}", f"left-{stream}.Q4_0.gguf"
-    slow = sys.modules["fake_hub"].File(small_gguf(seed=4 + stream) + bytes(8 * MIB), rate_bytes_s=4 * MIB)
+    slow = sys.modules["fake_hub"].File(small_gguf(seed=4 + stream) + bytes(8 * MIB), stalls_at=6 * MIB)
     hub.add({file: slow}, name=name)
     connection = adding.send("/models/add", {"repository": name, "stream": stream})
     # A megabyte of it goes for its header.
@@ -138,7 +138,7 @@ def test_a_client_that_leaves_ends_the_job_and_the_next_goes_on(
     connection.close()
     assert hub.wait_idle(LIMIT_S)
     assert name not in path.read_text()
-    slow.rate_bytes_s = 0.0
+    slow.stalls_at = None
     status, record = adding.post("/models/add", {"repository": name, "stream": False})
     assert status == 200, record
     assert record["steps"][2]["resumed_bytes"] > 0

@@ -178,14 +178,14 @@ def test_one_that_is_idle_is_unloaded(catalog: Any) -> None:
 
 
 def test_an_edit_is_in_force_soon_and_is_told_and_a_broken_one_changes_nothing(
-    start: Callable[..., Any], path: Path, tmp_path: Path
+    start: Callable[..., Any], path: Path, tmp_path: Path, rewrite: Callable[[Path, str], None]
 ) -> None:
     mine = tmp_path / "catalog.toml"
     mine.write_text(path.read_text())
     with start("--catalog", str(mine), "--grace", "1") as server:
-        mine.write_text(path.read_text().replace("max_tokens = 4", "max_tokens = 3"))
+        rewrite(mine, path.read_text().replace("max_tokens = 4", "max_tokens = 3"))
         server.wait_for(lambda: ask(server, "q")[1]["usage"]["completion_tokens"] == 3)
-        mine.write_text(path.read_text() + "[models.quick")
+        rewrite(mine, path.read_text() + "[models.quick")
         time.sleep(1.5)  # longer than it takes to be looked at; nothing else tells that nothing happens
         assert ask(server, "q")[1]["usage"]["completion_tokens"] == 3
         _, log = server.end()

@@ -338,13 +338,13 @@ def test_a_model_that_cannot_answer_has_a_stand_in_here_or_there(front: Any, cre
 
 
 def test_two_servers_that_name_each_other_do_not_ask_for_ever_and_one_that_stops_ends_what_others_answer(
-    start: Callable[..., Any], odd: Any, tmp_path: Path
+    start: Callable[..., Any], odd: Any, tmp_path: Path, rewrite: Callable[[Path, str], None]
 ) -> None:
     path = tmp_path / "catalog.toml"
     hang = entry("hang", f"http://127.0.0.1:{odd.server_port}/v1", "hang-2")
     path.write_text(hang)
     with start("--catalog", str(path), "--grace", "0.2") as server:
-        path.write_text(entry("round", f"{server.url}/v1", "round") + hang)  # its port is known now
+        rewrite(path, entry("round", f"{server.url}/v1", "round") + hang)  # its port is known now
         server.wait_for(lambda: ask(server, "round")[0] != 404)
         status, answer = ask(server, "round")
         assert status == 400

@@ -307,7 +307,7 @@ def test_windows_classes_and_verdicts_are_told_by_the_figures_and_by_top(guarded
 
 
 def test_nothing_leads_around_the_guards_unless_the_server_is_told_so(
-    guarded: Any, place: Path, start_guarded: Callable[..., Any]
+    guarded: Any, place: Path, start_guarded: Callable[..., Any], rewrite: Callable[[Path, str], None]
 ) -> None:
     call = {"cap": "cap:chat", "arguments": {"messages": {"messages": []}, "model": "act:tokens=3"}}
     for path, body in (("/caps/call", call), ("/plans/run", {"plan": "x"}), ("/models/add", {"repository": "o/n"})):
@@ -322,7 +322,7 @@ def test_nothing_leads_around_the_guards_unless_the_server_is_told_so(
         assert server.post("/v1/chat/completions", body)[0] == 200
         # an edit is in force for the next request
         text = catalog.read_text()
-        catalog.write_text(text.replace('format="llamaguard3"', 'format="llamaguard3"\naction="flag"'))
+        rewrite(catalog, text.replace('format="llamaguard3"', 'format="llamaguard3"\naction="flag"'))
         said = {"model": "m", "messages": [{"role": "user", "content": "a bomb"}]}
         server.wait_for(lambda: server.post("/v1/chat/completions", said)[0] == 200)
         assert server.post("/v1/chat/completions", said)[1]["guards"][0]["action"] == "flag"

@@ -152,7 +152,7 @@ def test_a_page_is_told_how_all_is_and_then_what_changes(server: Any) -> None:
 
 
 def test_a_calls_stages_are_told_while_it_goes_on(server: Any) -> None:
-    model = "act:obtain=1,load=1,prompt=0.5,tokens=4,pace=0.1"
+    model = "act:obtain=2,load=2,prompt=0.5,tokens=4,pace=0.1"
     seen: set[str] = set()
 
     def is_over() -> bool:
