@@ -24,19 +24,21 @@ def closed(parameters: dict[str, Any]) -> dict[str, Any]:
     is_plain = not set(parameters) - _PLAIN and parameters.get("type", "object") == "object"
     if not is_plain or not isinstance(properties, dict) or not isinstance(required, list):
         return parameters
-    if any(name not in properties for name in cast("list[Any]", required)):
+    if any(not isinstance(name, str) or name not in properties for name in cast("list[Any]", required)):
         return parameters  # no object at all would meet it
     return {"type": "object", **parameters, "additionalProperties": False}
 
 
 def gather(schemas: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The schemas as they can stand inside of another, and the definitions that this one then needs: a schema with
-    references becomes a definition, as they lead from the root of the whole."""
+    references becomes a definition, as they lead from the root of the whole; under an address of its own they would
+    not."""
     definitions: dict[str, Any] = {}
     placed: list[dict[str, Any]] = []
     for index, schema in enumerate(schemas):
         moved = _moved(schema, f"#/{DEFINITIONS}/{index}")
         if moved != schema:
+            moved.pop("$id", None)
             definitions[str(index)] = moved
         placed.append(schema if moved == schema else {"$ref": f"#/{DEFINITIONS}/{index}"})
     return placed, definitions

@@ -20,6 +20,7 @@ from cartdeck_modelkit.dialogue.tools import (
     read_tools,
     syntax_of,
 )
+from cartdeck_protocol.errors import CartdeckError
 
 QWEN = """\
 {%- if tools %}<|im_start|>system
@@ -211,6 +212,26 @@ def test_arguments_stay_open_where_the_tool_says_something_of_others(
 ) -> None:
     parameters = {"type": "object", "properties": {"a": {"type": "integer"}}, **more}
     assert holds(maker, parameters, '{"a": 1, "c": 2}')
+
+
+@pytest.mark.parametrize("required", [[["a"]], [{}], [5], "a", None])
+def test_what_is_required_and_is_no_list_of_names_is_an_error_that_names_it(
+    maker: ConstraintMaker, required: Any
+) -> None:
+    parameters = {"type": "object", "properties": {"a": {}}, "required": required}
+    with pytest.raises(CartdeckError, match="for 'required'"):
+        holds(maker, parameters, "{}")
+
+
+def test_a_schema_that_has_an_address_keeps_its_references(maker: ConstraintMaker) -> None:
+    parameters = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://example.com/f.json",
+        "properties": {"a": {"$ref": "#/$defs/A"}},
+        "$defs": {"A": {"type": "integer"}},
+    }
+    assert holds(maker, parameters, '{"a": 1}')
+    assert not holds(maker, parameters, '{"a": "x"}')
 
 
 @pytest.mark.parametrize("syntax", [TAGGED, BARE, LISTED])
