@@ -65,3 +65,27 @@ async def test_a_fast_source_is_handed_over_in_batches() -> None:
             break
     assert [item for batch in batches for item in batch] == list(range(100_000))
     assert len(batches) < 20_000, "a thread hop for each would be far too many"
+
+
+async def test_a_machine_without_a_thread_left_is_told_and_the_next_source_gets_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pulling, "_THREADS", pulling._Threads(1))
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    asked: list[str] = []
+
+    def source() -> Iterator[int]:
+        asked.append("refused")
+        yield 1
+
+    refused = Source(source())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await refused.next_items()
+    assert await taken_until(Source(iter([2])), 1) == [2]
+    assert asked == [], "nobody waits for it any more"
+    assert await taken_until(refused, 1) == [1]

@@ -37,6 +37,8 @@ class _Threads:
         """Threads that wait for a job, less the jobs that wait for one of them."""
 
     def submit(self, job: Callable[[], None]) -> None:
+        """Have the job done, now or when a thread is free. Raises RuntimeError where the machine gives no thread: a
+        later one may do the job all the same."""
         with self._lock:
             self._free -= 1
             self._jobs.put(job)
@@ -45,7 +47,13 @@ class _Threads:
             self._count += 1
             self._free += 1
             name = f"cartdeck-source-{self._count}"
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        except Exception:
+            with self._lock:
+                self._count -= 1
+                self._free -= 1
+            raise
 
     def _work(self) -> None:
         while True:
@@ -107,7 +115,12 @@ class Source:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, answer, outcome)
 
-        _THREADS.submit(job)
+        try:
+            _THREADS.submit(job)
+        except Exception:
+            answer.cancel()
+            self._answer = None
+            raise
 
     def _taken(self) -> list[Any]:
         with self._lock:
