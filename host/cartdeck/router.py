@@ -77,7 +77,8 @@ class Router:
             return sole
         urn = self._named(cap)
         route = self.route(urn, arguments)
-        if len(self._serving[urn][0]) == 1 and len(self._sole) < _MOST_REMEMBERED:
+        found = self._serving.get(urn)  # a thread that compiles a plan may have emptied it meanwhile
+        if found is not None and len(found[0]) == 1 and len(self._sole) < _MOST_REMEMBERED:
             self._sole[cap] = route
         return route
 
@@ -120,7 +121,7 @@ class Router:
         default = model_spec(route.definition, {})
         if default is None or model_spec(route.definition, arguments) != default:
             return
-        for other in self._closest(parse_cap(cap))[1]:
+        for other in self._closest(self._named(cap))[1]:
             if fit(other, {"model": default}) < NO_FIT:
                 name, reader = route.cartridge.name, other.cartridge
                 raise failure(

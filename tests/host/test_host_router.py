@@ -1,12 +1,13 @@
 """Routing: closest first, then the model, then the preference; and what is said when nothing fits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from cartdeck.discovery import Cartridge
 from cartdeck.router import Route, Router
-from cartdeck_protocol.caps import Manifest, Requirement, build_manifest
+from cartdeck_protocol.caps import CapUrn, Manifest, Requirement, build_manifest
 from cartdeck_protocol.errors import CartdeckError, Code
 
 GENERATE = """
@@ -149,3 +150,18 @@ def test_a_text_that_is_no_cap_says_where() -> None:
 
 def test_a_universal_cap_is_no_question_of_taste() -> None:
     assert route("cap:effect=none", GGUF, TORCH) in ("gguf", "torch")
+
+
+class _Forgetful(Router):
+    """As if another thread, which compiles a plan, emptied what is remembered behind each choice."""
+
+    def route(self, cap: CapUrn, arguments: Mapping[str, Any]) -> Route:
+        chosen = super().route(cap, arguments)
+        self._serving.clear()
+        return chosen
+
+
+def test_what_is_remembered_may_be_forgotten_meanwhile() -> None:
+    router = _Forgetful([GGUF], ())
+    for _ in range(2):
+        assert router.route_text("generate-text", {}).cartridge.name == "gguf"
