@@ -112,7 +112,7 @@ class Terminal:
 
 
 def test_ctrl_c_stops_an_answer_and_keeps_the_dialogue() -> None:
-    with Terminal("chat", *BRIEF, *GREEDY) as terminal:
+    with Terminal("chat", *BRIEF, *GREEDY, "--max-tokens", "1900") as terminal:  # it goes on for long
         terminal.wait_for("> ")
         terminal.type("Write a very long story about a fox and a hen in a wood.\n")
         terminal.wait_for(STORY)
