@@ -145,7 +145,7 @@ def entries_of(value: Any, depth: int) -> Any:
     if isinstance(value, Items | One):
         return value.items if isinstance(value, Items) else [value.value]
     if isinstance(value, list | tuple) and depth:
-        return cast("list[Any]", value)
+        return list(cast("tuple[Any]", value)) if isinstance(value, tuple) else cast("list[Any]", value)
     if isinstance(value, Path) and depth and value.expanduser().is_dir():
         return _files_in(value.expanduser())
     if _is_coming(value):

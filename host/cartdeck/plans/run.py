@@ -229,10 +229,14 @@ class PlanRun(EventSource[PlanEvent]):
         flow.end()
 
     async def _put(self, flow: Flow, entry: Any) -> None:
-        if not flow.depth and not isinstance(entry, bytes | str):
-            message = f"a part of {flow.name} must be bytes or text, found {type(entry).__name__}"
-            raise failure(Code.BAD_ARGUMENT, message, argument=flow.name)
-        self._checks[flow.name].check(entry, flow.depth - 1)
+        try:
+            if not flow.depth and not isinstance(entry, bytes | str):
+                message = f"a part of {flow.name} must be bytes or text, found {type(entry).__name__}"
+                raise failure(Code.BAD_ARGUMENT, message, argument=flow.name)
+            self._checks[flow.name].check(entry, flow.depth - 1)
+        except CartdeckError as error:
+            self._stop(error, None)  # as it is: what the pump tells is a fault of the iterable
+            raise
         flow.put(entry)
         flow.begin()
         while flow.spool.is_full:
