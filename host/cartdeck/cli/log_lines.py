@@ -16,7 +16,8 @@ LAST_S: Final = 1.0
 """So long what waits when the server ends is held up by a reader that takes nothing."""
 MOST_S: Final = 10.0
 """And so long in all."""
-_PIECE: Final = 64 * 1024
+_PIECE: Final = 4096
+"""A write waits until all of it is taken: of a slow reader one sees so that it reads."""
 
 
 class LogLines:
@@ -66,9 +67,10 @@ class LogLines:
     def _run(self) -> None:
         try:
             while (data := self._next()) is not None:
-                while data:
-                    count = os.write(self._descriptor, data[:_PIECE])
-                    data = data[count:]
+                left = memoryview(data)
+                while left:
+                    count = os.write(self._descriptor, left[:_PIECE])
+                    left = left[count:]
                     self._written += count
         except OSError:  # nobody reads any more: the server goes on
             with self._change:
