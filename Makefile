@@ -4,6 +4,7 @@
 # make bench   the figures, side by side with the library alone
 # make conformance  the shipped cartridges through all of `cartdeck check`, each cap on a model: ten minutes
 # make soak    the tests of faults with the durations of real life, then everything at once for MINUTES=10, from a SEED
+# make jitter  the tests with short sleeps where threads and processes meet, ROUNDS=3 times: an order that is rare comes
 # make fuzz    the wire's two ends on bytes that a search for new paths makes, for MINUTES=10
 #
 # Variables:  PYTHON=python3.12   the interpreter to start from (3.11 or newer)
