@@ -1,6 +1,6 @@
 """How soon a text is given up, inside its prompt and between its tokens, and that the context is usable at once.
 
-Of computing, whatever else the machine does, and the best of several.
+Of computing, whatever else the machine does, and the best of several; by the clock only that nothing is waited for.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from cartdeck_protocol.errors import CartdeckError, Code
 pytestmark = pytest.mark.model
 
 LIMIT_S = 0.1
+SLOWEST_S = 2.0
 MOST_TRIES = 6
 WAIT_S = 60.0
 LONG = "The keeper of the old lighthouse wrote a letter about the storm of last night. " * 180
@@ -45,23 +46,23 @@ class Maker:
         self.owner.wake()
         return generation
 
-    async def give_up(self, prompt: str, is_there: Callable[[Generation], bool]) -> float:
-        """Seconds of computing from the cancel of a text, once it is where it should be, to its end."""
-        generation, started = self.submit(prompt, 400), list[float]()
+    async def give_up(self, prompt: str, is_there: Callable[[Generation], bool]) -> tuple[float, float]:
+        """Seconds of computing, and by the clock, from the cancel of a text, once it is where it should be, to its end."""
+        generation, started = self.submit(prompt, 400), list[tuple[float, float]]()
 
         async def read() -> None:
             async for _ in generation.delivery.batches():
                 if not started and is_there(generation):
-                    started.append(time.process_time())
+                    started.append((time.process_time(), time.perf_counter()))
                     self.batcher.cancel(generation)
                     self.owner.wake()
 
         with pytest.raises(CartdeckError) as raised:
             await read()
-        elapsed_s = time.process_time() - started[0]
+        computed_s, elapsed_s = time.process_time() - started[0][0], time.perf_counter() - started[0][1]
         assert raised.value.code is Code.CANCELLED
         assert generation.finish_reason == "cancelled"
-        return elapsed_s
+        return computed_s, elapsed_s
 
     async def text(self, prompt: str) -> str:
         batches = [batch async for batch in self.submit(prompt, 8).delivery.batches()]
@@ -89,10 +90,13 @@ def test_a_text_is_given_up_within_a_tenth_of_a_second_and_the_next_one_is_made_
 ) -> None:
     async def run() -> None:
         async with asyncio.timeout(WAIT_S):
-            whole, took_s = await maker.text(SHORT), list[float]()
-            while not took_s or (min(took_s) >= LIMIT_S and len(took_s) < MOST_TRIES):
-                took_s.append(await maker.give_up(f"{len(took_s)} {prompt}", is_there))
+            whole, computed_s, took_s = await maker.text(SHORT), list[float](), list[float]()
+            while not took_s or (min(computed_s) >= LIMIT_S and len(took_s) < MOST_TRIES):
+                computed, took = await maker.give_up(f"{len(took_s)} {prompt}", is_there)
+                computed_s.append(computed)
+                took_s.append(took)
                 assert await maker.text(SHORT) == whole
-            assert min(took_s) < LIMIT_S
+            assert min(computed_s) < LIMIT_S
+            assert min(took_s) < SLOWEST_S
 
     asyncio.run(run())
