@@ -47,7 +47,7 @@ class Maker:
         return generation
 
     async def give_up(self, prompt: str, is_there: Callable[[Generation], bool]) -> tuple[float, float]:
-        """Seconds of computing, and by the clock, from the cancel of a text, once it is where it should be, to its end."""
+        """Seconds of computing, and by the clock, from the cancel of a text that is where it should be to its end."""
         generation, started = self.submit(prompt, 400), list[tuple[float, float]]()
 
         async def read() -> None:
