@@ -88,6 +88,24 @@ async def test_the_idle_one_makes_room_and_its_process_is_gone_before_the_next_s
         assert runs(oldest)
 
 
+async def test_one_whose_calls_all_failed_makes_room_before_one_that_served(
+    quick: Callable[..., Settings], runs: Callable[[int], bool]
+) -> None:
+    async def fail(item: str) -> None:
+        await failure_of(engine.run("pass-on", {"item": item, "cap": "cap:nobody;offers", "arguments": {}}))
+
+    async with Engine(quick(instances={"limit": 2})) as engine:
+        served = await hold(engine, "a")
+        await fail("b")  # used last, and of no use to anybody
+        await fail("c")
+        await fail("c")
+        assert runs(served)
+        later = await hold(engine, "c")  # of the same key: now it served
+        await fail("c")
+        await hold(engine, "d")
+        assert (runs(served), runs(later)) == (False, True)
+
+
 async def test_a_busy_one_is_not_evicted_and_the_waiting_call_is_told(
     quick: Callable[..., Settings], runs: Callable[[int], bool]
 ) -> None:

@@ -110,6 +110,8 @@ class Seat:
     is_stuck: bool
     """It is busy until the call that wants a place ends: see `is_stuck`."""
     priority: Priority = Priority.STANDARD
+    has_only_failed: bool = False
+    """It has served nobody: one whose model is not there takes no place from one whose model is."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -136,7 +138,7 @@ def no_place(key: SessionKey, *, priority: Priority, limit: int) -> CartdeckErro
 
 def place(seats: Iterable[Seat], *, limit: int, priority: Priority = Priority.STANDARD) -> Placement:
     """Where one more instance goes, for a request of that class: a free place, the place of an idle one (of the lowest
-    class, and in it the one unused for longest), or the queue.
+    class, and in it one whose calls all failed, else the one unused for longest), or the queue.
 
     When every place is busy until the asking call itself ends, waiting would never end: DEADLOCK. REFUSE where all are
     held by classes that do not give way to it.
@@ -149,10 +151,14 @@ def place(seats: Iterable[Seat], *, limit: int, priority: Priority = Priority.ST
     yielding = [seat for seat in taken if priority.may_evict(seat.priority)]
     idle = [seat for seat in yielding if not seat.is_loading and not seat.open_requests]
     if idle:
-        return Placement(Action.EVICT, min(idle, key=lambda seat: (seat.priority, seat.used_at_s)).key)
+        return Placement(Action.EVICT, min(idle, key=_first_to_go).key)
     if not yielding:
         return _REFUSE
     return _DEADLOCK if all(seat.is_stuck for seat in yielding) else _WAIT
+
+
+def _first_to_go(seat: Seat) -> tuple[Priority, bool, float]:
+    return seat.priority, not seat.has_only_failed, seat.used_at_s
 
 
 @dataclass(slots=True, frozen=True)

@@ -61,6 +61,7 @@ class Seating:
                 used_at_s=session.used_at_s,
                 is_stuck=bool(own) and self._is_stuck(door.key, own),
                 priority=session.priority,
+                has_only_failed=session.has_only_failed,
             )
             for door in self._doors.values()
             if door.holds_instance and (session := door.session) is not None

@@ -26,8 +26,9 @@ class Hearing:
     on_refused: Callable[[wire.ConnectionRefused], None]
     on_stray: Callable[[wire.StrayReceived], None]
     on_peer_call: Callable[[wire.RequestReceived], None]
-    on_terminal: Callable[[Request], None]
-    """A request's exchange is closed; called before the request is told, so that it no longer counts."""
+    on_terminal: Callable[[Request, bool], None]
+    """A request's exchange is closed, and whether with a result; called before the request is told, so that it no
+    longer counts."""
     on_error: Callable[[CartdeckError], None]
     """A request failed with this."""
     on_out_of_memory: Callable[[wire.Failed], bool]
@@ -113,7 +114,7 @@ class Dispatch:
 
     def _on_finished(self, event: wire.Finished) -> None:
         request: Request = event.exchange.owner
-        self._hearing.on_terminal(request)
+        self._hearing.on_terminal(request, True)
         try:
             request.finish(event.progress, event.provenance)
         except Exception as mistake:
@@ -123,7 +124,7 @@ class Dispatch:
 
     def _on_failed(self, event: wire.Failed) -> None:
         request: Request = event.exchange.owner
-        self._hearing.on_terminal(request)
+        self._hearing.on_terminal(request, False)
         self._hearing.on_error(event.error)
         if event.error.code is Code.OUT_OF_MEMORY and self._hearing.on_out_of_memory(event):
             self._hearing.on_settled()
@@ -147,7 +148,7 @@ class Dispatch:
             owner.fail(event.error)
             self._hearing.on_damaged(event)
         else:
-            self._hearing.on_terminal(owner)
+            self._hearing.on_terminal(owner, False)
             owner.fail(event.error)
             self._hearing.on_settled()
 

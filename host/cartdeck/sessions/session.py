@@ -67,6 +67,8 @@ class Session:
         self.state = State.STARTING
         self.has_answered = False
         """It has ended a request, with a result or an error, or begun to answer one: it works."""
+        self.has_only_failed = False
+        """None of the requests that it ended had a result: there may be no model for its key."""
         self.unloaders = 0
         """Those who wait for its end: until they give up, it answers what is open and takes nothing more."""
         self._opened: dict[Request, None] = {}
@@ -316,13 +318,14 @@ class Session:
             self._life.fall(mistake_of_ours(f"{self.key}: its frames", error))
             raise
 
-    def _on_terminal(self, request: Request) -> None:
+    def _on_terminal(self, request: Request, has_result: bool) -> None:
         _stop_timer(request)
         self._unanswered.discard(request)
         self._silent.discard(request)
         request.exchange = None  # the exchange knows the request: without this each call is work for the collector
         self._opened.pop(request, None)  # it may be gone: the damaged end of a request is told twice
         if type(request) is not IdentityProbe:
+            self.has_only_failed = not has_result and (self.has_only_failed or not self.has_answered)
             self.has_answered = True
             self.used_at_s = self._loop.time()
 
