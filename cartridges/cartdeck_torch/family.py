@@ -20,6 +20,9 @@ class Task(Enum):
     GENERATE = "generating text"
 
 
+WITHOUT_GGUF: Final = (Task.EMBED_IMAGE, Task.TRANSCRIBE)
+"""No cap for these is served of a GGUF file."""
+
 ENCODERS: Final = ("bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
 CAUSAL: Final = (
     "llama",

@@ -18,6 +18,7 @@ WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 LARGEST_JSON_BYTES: Final = 64 * 1024 * 1024
 UNSAFE_ENDINGS: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_SAFETENSORS: Final = "give a model of safetensors files, no cap with the tag gguf does this"
 """Files that run code when they are read."""
 
 
@@ -71,21 +72,24 @@ class ModelFolder:
         return read_record(path) if path.is_file() else None
 
 
-def check_spec(spec: str) -> None:
-    """Raises `BAD_MODEL_FILE` for a spec of a GGUF file elsewhere: it need not be obtained to be refused."""
+def check_spec(spec: str, *, has_gguf: bool = True) -> None:
+    """Raises `BAD_MODEL_FILE` for a spec of a GGUF file elsewhere: it need not be obtained to be refused.
+
+    `has_gguf`: whether the cap that is asked is served with the tag gguf too, which is then what to do.
+    """
     if spec.startswith(("hf:", "pypi:")) and spec.endswith(".gguf"):
-        raise _gguf(spec)
+        raise _gguf(spec, has_gguf)
 
 
-def read_folder(path: Path) -> ModelFolder:
-    """The model in the folder at `path`, or beside the file at `path`.
+def read_folder(path: Path, *, has_gguf: bool = True) -> ModelFolder:
+    """The model in the folder at `path`, or beside the file at `path`; `has_gguf` as of `check_spec`.
 
     Raises `BAD_MODEL_FILE`, `UNSAFE_WEIGHTS` for weights in pickle files alone, `FILE_NOT_FOUND`, `MISSING_SHARD`,
     `MODEL_TRUNCATED`.
     """
     folder = path if path.is_dir() else path.parent
     if path.suffix == ".gguf":
-        raise _gguf(str(path))
+        raise _gguf(str(path), has_gguf)
     if path.suffix in UNSAFE_ENDINGS:
         raise _unsafe(folder, [path.name])
     config_path = folder / CONFIG
@@ -94,8 +98,8 @@ def read_folder(path: Path) -> ModelFolder:
         if gguf:
             raise failure(
                 Code.BAD_MODEL_FILE,
-                f"{folder} holds GGUF files ({', '.join(gguf[:3])}) and no {CONFIG}; name one of them as the model, "
-                "or ask for the cap with the tag gguf",
+                f"{folder} holds GGUF files ({', '.join(gguf[:3])}) and no {CONFIG}; "
+                + ("name one of them as the model, or ask for the cap with the tag gguf" if has_gguf else _SAFETENSORS),
                 argument="model",
                 details={"files": gguf[:20]},
             )
@@ -107,11 +111,12 @@ def read_folder(path: Path) -> ModelFolder:
     return ModelFolder(folder, config, weights)
 
 
-def _gguf(found: str) -> CartdeckError:
+def _gguf(found: str, has_gguf: bool) -> CartdeckError:
+    remedy = "ask for the cap with the tag gguf, which pip install 'cartdeck[gguf]' brings"
     return failure(
         Code.BAD_MODEL_FILE,
         f"{found} is a GGUF file, expected a folder with config.json and safetensors files; "
-        "ask for the cap with the tag gguf, which pip install 'cartdeck[gguf]' brings",
+        + (remedy if has_gguf else _SAFETENSORS),
         argument="model",
     )
 

@@ -20,7 +20,7 @@ from cartdeck_protocol.errors import CartdeckError, Code, failure
 from cartdeck_protocol.progress import LOADING
 from cartdeck_sdk import Output, Request
 from cartdeck_torch.device import Device
-from cartdeck_torch.family import Task, check_kind
+from cartdeck_torch.family import WITHOUT_GGUF, Task, check_kind
 from cartdeck_torch.folder import ModelFolder, check_spec, read_folder
 from cartdeck_torch.job import Job
 from cartdeck_torch.memory_plan import plan_memory
@@ -91,7 +91,7 @@ class Instance:
                     argument="model",
                 )
             self._wanted = wanted
-            await self._obtain(request, provenance)
+            await self._obtain(request, provenance, task=task)
             loaded = await self._load(request, output, provenance, task=task)
         finally:
             self._turn.release()
@@ -112,9 +112,9 @@ class Instance:
         async with keeping_alive(say):
             await self._turn.acquire()
 
-    async def _obtain(self, request: Request, provenance: Provenance) -> None:
+    async def _obtain(self, request: Request, provenance: Provenance, *, task: Task) -> None:
         if self._obtained is None:
-            check_spec(request["model"])
+            check_spec(request["model"], has_gguf=task not in WITHOUT_GGUF)
             check_installed(*LIBRARIES, extra="torch")
             self._obtained = await obtain_model(request, request["model"])
             provenance.timing.obtain_s = self._obtained.obtain_s
@@ -127,7 +127,7 @@ class Instance:
         assert self._obtained is not None
         assert self._wanted is not None
         try:
-            folder = await asyncio.to_thread(read_folder, self._obtained.path)
+            folder = await asyncio.to_thread(read_folder, self._obtained.path, has_gguf=task not in WITHOUT_GGUF)
             check_kind(folder, task)
             settings = self._wanted[1]
             if settings.tensor_parallel > 1:

@@ -135,6 +135,8 @@ def test_a_spec_of_a_gguf_file_elsewhere_is_refused_before_it_is_obtained() -> N
         with pytest.raises(CartdeckError, match="is a GGUF file") as caught:
             check_spec(spec)
         assert caught.value.code is Code.BAD_MODEL_FILE
+        with pytest.raises(CartdeckError, match="give a model of safetensors files, no cap with the tag gguf does"):
+            check_spec(spec, has_gguf=False)
     for spec in ("./model.gguf", "hf:owner/name-gguf", "pypi:small==1/small/model/"):  # what is there says it
         check_spec(spec)
 
