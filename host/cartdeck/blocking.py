@@ -44,9 +44,11 @@ class BlockingCall:
     def __init__(self, engine: "BlockingEngine", call: Call) -> None:
         self._engine = engine
         self._call = call
+        self._is_begun = False
 
     def __enter__(self) -> Self:
         self._engine.on_loop(self._call.begin)
+        self._is_begun = True
         return self
 
     def __exit__(
@@ -56,23 +58,30 @@ class BlockingCall:
             self._engine.on_loop(self._call.leave)
 
     def __iter__(self) -> Iterator[Event]:
+        self._check_begun()
         # A batch for each hop between the threads, since a hop costs more than an event.
         while batch := self._engine.wait_for(self._call.next_events):
             yield from batch
 
     def collect(self) -> Result:
         """Wait for the end without looking at the events; the result. Raises the call's error."""
+        self._check_begun()
         return self._engine.wait_for(self._call.collect)
 
     @property
     def result(self) -> Result:
         """What the call gave, once the iteration has come to its end. Raises the call's error if it failed."""
+        self._check_begun()
         return self._call.result
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
         """Give the call up; it ends with CANCELLED. Does nothing after the end, or when the engine is closed."""
         with contextlib.suppress(RuntimeError, CartdeckError):  # the portal is closed, and the call with it
             self._engine.on_loop(self._call.cancel, reason)
+
+    def _check_begun(self) -> None:
+        if not self._is_begun:
+            raise RuntimeError("the call is not open: use `with engine.call(...) as call`")
 
 
 class BlockingEngine:

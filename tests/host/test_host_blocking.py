@@ -230,6 +230,8 @@ def test_a_call_that_comes_while_the_engine_closes_is_aborted(quick: Callable[..
 
 def test_an_engine_is_entered_once_at_a_time(quick: Callable[..., Settings]) -> None:
     with cartdeck.open(quick()) as engine:
+        with pytest.raises(RuntimeError, match=r"use `with engine\.call"):
+            list(engine.call("cap:echo", {"data": "x"}))
         with pytest.raises(RuntimeError, match="open already"):
             engine.__enter__()
         assert engine.run("echo", {"data": "x"}, timeout_s=20).text == "x"

@@ -33,9 +33,11 @@ class BlockingPlanRun:
     def __init__(self, loop: Loop, run: PlanRun) -> None:
         self._loop = loop
         self._run = run
+        self._is_begun = False
 
     def __enter__(self) -> Self:
         self._loop.on_loop(self._run.begin)
+        self._is_begun = True
         return self
 
     def __exit__(
@@ -45,11 +47,13 @@ class BlockingPlanRun:
             self._loop.wait_for(self._run.close)
 
     def __iter__(self) -> Iterator[PlanEvent]:
+        self._check_begun()
         while batch := self._loop.wait_for(self._run.next_events):
             yield from batch
 
     def collect(self) -> PlanResult:
         """Wait for the end without looking at the events; the result. Raises the plan's error."""
+        self._check_begun()
         return self._loop.wait_for(self._run.collect)
 
     @property
@@ -71,3 +75,7 @@ class BlockingPlanRun:
         """Give the plan up; it ends with CANCELLED. Does nothing after the end, or when the engine is closed."""
         with contextlib.suppress(RuntimeError, CartdeckError):  # as above
             self._loop.on_loop(self._run.cancel, reason)
+
+    def _check_begun(self) -> None:
+        if not self._is_begun:
+            raise RuntimeError("the plan is not open: use `with engine.plan(...) as run`")

@@ -41,6 +41,8 @@ def test_a_fault_is_told_before_anything_starts_and_errors_arrive_bare(quick: Ca
     with cartdeck.open(quick()) as engine:
         with pytest.raises(CartdeckError) as caught:
             engine.plan("x -> y")
+        with pytest.raises(RuntimeError, match=r"use `with engine\.plan"):
+            engine.plan(CHAIN, {"words": "abc"}).collect()
         assert caught.value.code is Code.BAD_PLAN
         with pytest.raises(CartdeckError, match="not given"):
             engine.run_plan(CHAIN)
