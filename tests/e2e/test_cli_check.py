@@ -88,4 +88,10 @@ def test_a_folder_that_cannot_be_checked_says_what_is_wrong_with_it(folder: Path
     (folder / "cartridge.toml").write_text("command = 1\n", "utf-8")
     assert "command must be a list of texts" in cartdeck(folder, "check", "./a cartridge", status=2)
     (folder / "cartridge.toml").unlink()
-    assert "nor a folder with cartridge.toml" in cartdeck(folder, "check", "./a cartridge", status=2)
+    assert "neither cartridge.toml nor pyproject.toml" in cartdeck(folder, "check", "./a cartridge", status=2)
+    (folder / "pyproject.toml").touch()
+    assert "pip install -e './a cartridge', then" in " ".join(
+        cartdeck(folder, "check", "./a cartridge", status=2).split()
+    )
+    assert "'./nothing' does not exist." in cartdeck(folder, "check", "./nothing", status=2)
+    assert "nor a folder with cartridge.toml" in cartdeck(folder, "check", "nothing", status=2)

@@ -137,6 +137,7 @@ def test_generate_has_an_option_for_every_argument_of_its_cap() -> None:
         (["genrate"], "Did you mean 'generate'? `cartdeck --help`"),
         (["generate", "-5 degrees"], "A text that begins with - stands at the end, after --."),
         (["-v"], "No such option: -v. `cartdeck --help`"),
+        (["generate", "hi", "--log-json"], "stands before the command: cartdeck --log-json COMMAND."),
         (["transcribe", "x.wav", "--format", "doc"], "'--format': 'doc' is not one of"),
     ],
 )

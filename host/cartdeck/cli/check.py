@@ -136,8 +136,9 @@ def _target(words: Sequence[str]) -> Target:
     command = tuple(words) if len(words) > 1 else tuple(_split(words[0]))
     if not command or shutil.which(command[0]) is None:
         known = f" The cartridges are {names}." if names else ""
-        message = f"{words[0]!r} is neither a cartridge, nor a folder with cartridge.toml, nor a program.{known}"
-        raise failure(Code.BAD_ARGUMENT, message, argument=_TARGET)
+        message = _of_a_path(words[0]) if len(words) == 1 else None
+        message = message or f"{words[0]!r} is neither a cartridge, nor a folder with cartridge.toml, nor a program."
+        raise failure(Code.BAD_ARGUMENT, message + known, argument=_TARGET)
     return Target(command)
 
 
@@ -167,6 +168,23 @@ def _folder(word: str) -> Path | None:
             return path.parent
         return path if word and (path / DESCRIPTION_FILE).is_file() else None
     except (OSError, ValueError):  # a long command, one with a NUL, or what lies where nobody may look
+        return None
+
+
+def _of_a_path(word: str) -> str | None:
+    """What is wrong with the path of a folder without cartridge.toml, or of nothing; None for another word."""
+    path = Path(os.path.expanduser(word))  # noqa: PTH111 - as in `_folder`
+    try:
+        if path.is_dir() and (path / "pyproject.toml").is_file():
+            name = path.resolve().name
+            return (
+                f"{word!r} holds a distribution, which is checked once it is installed: pip install -e "
+                f"{shlex.quote(word)}, then cartdeck check {name}, or the name that cartdeck cartridges lists."
+            )
+        if path.is_dir():
+            return f"{word!r} is a folder with neither cartridge.toml nor pyproject.toml."
+        return f"{word!r} does not exist." if os.sep in word and not word.split()[1:] and not path.exists() else None
+    except (OSError, ValueError):  # as in `_folder`
         return None
 
 

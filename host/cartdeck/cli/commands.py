@@ -182,11 +182,17 @@ def _wrong_usage(error: Exception) -> CartdeckError:
     message = message.replace("Value error, ", "")  # pydantic's word for what it was told by typer
     context = getattr(error, "ctx", None)
     is_group = hasattr(getattr(context, "command", None), "commands")
-    if not near and type(error).__name__ == "NoSuchOption" and not is_group:
+    if (option := getattr(error, "option_name", None)) in _options_of_the_program():
+        message = f"{option} is an option of cartdeck itself, and stands before the command: cartdeck {option} COMMAND"
+    elif not near and type(error).__name__ == "NoSuchOption" and not is_group:
         message += ". A text that begins with - stands at the end, after --"
     command = getattr(context, "command_path", None) or _command_named(sys.argv[1:])
     end = "" if message.endswith("?") else "."
     return failure(Code.BAD_ARGUMENT, f"{message}{end} `{command} --help` shows what there is.")
+
+
+def _options_of_the_program() -> list[str]:
+    return [option for one in typer.main.get_command(app).params for option in one.opts]
 
 
 def _command_named(arguments: Sequence[str]) -> str:

@@ -182,7 +182,8 @@ class TerminalText:
         except UnicodeDecodeError:
             raise failure(
                 Code.BAD_ARGUMENT,
-                "The output is no text, and a terminal cannot show it. Write it to a file with --out FILE.",
+                "The output is no text, and a terminal cannot show it. Write it to a file with --out FILE, or have it "
+                "as a record with --json.",
                 argument="--out",
             ) from None
 

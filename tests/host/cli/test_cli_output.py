@@ -132,5 +132,5 @@ def test_text_for_a_terminal_comes_in_whole_characters() -> None:
 
 @pytest.mark.parametrize("data", [b"\x89PNG\r\n", "€".encode()[:2]])
 def test_binary_output_is_not_sent_to_a_terminal(data: bytes) -> None:
-    with pytest.raises(CartdeckError, match="--out FILE"):
+    with pytest.raises(CartdeckError, match="--out FILE, or have it as a record with --json"):
         TerminalText().feed(data, is_last=True)
