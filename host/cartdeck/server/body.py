@@ -26,6 +26,7 @@ DRAINED_BYTES: Final = 256 * 1024 * 1024
 """So much of a body that is too large is still taken in, and dropped: a client that is cut off while it sends would not
 read the answer."""
 _JSON_TYPES: Final = frozenset({"", "application/json", "text/json"})
+_JSON_HEADER: Final = "expected application/json: send the header Content-Type: application/json."
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -34,7 +35,7 @@ async def read_json(request: Request, kind: type[Model], limits: RequestLimits) 
     """The JSON body as `kind`. Raises Refused 400, 408, 413 or 415, which name the field where there is one."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type not in _JSON_TYPES:
-        raise Refused(415, "WRONG_MEDIA_TYPE", f"The body is {content_type}; expected application/json.")
+        raise Refused(415, "WRONG_MEDIA_TYPE", f"The body is {content_type}; {_JSON_HEADER}")
     return checked(kind, parse_json(await _read(request, limits)))
 
 
@@ -122,9 +123,9 @@ async def read_form(request: Request, limits: RequestLimits) -> FormData:
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "multipart/form-data":
-        raise Refused(
-            415, "WRONG_MEDIA_TYPE", f"The body is {content_type or 'nothing'}; expected multipart/form-data."
-        )
+        found = f"The body is {content_type}" if content_type else "The request has no header Content-Type"
+        message = f"{found}; expected multipart/form-data with its boundary, as curl -F NAME=VALUE sends it."
+        raise Refused(415, "WRONG_MEDIA_TYPE", message)
     _check_head(request, most_bytes=limits.upload_bytes)
     parser = MultiPartParser(
         request.headers, _bounded(request, limits), max_files=MOST_PARTS, max_fields=MOST_PARTS,

@@ -14,6 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
 from cartdeck.events import Data, End, Log, Progress
+from cartdeck.near import near_names
 from cartdeck.plain import plain, result_record
 from cartdeck.plans.run import PlanRun
 from cartdeck.server.body import (
@@ -94,6 +95,12 @@ class NativeEndpoints:
         """A form of `cap`, `arguments` (JSON), `timeout_s`, `stream`, and files under the names of arguments: several
         of one name where a sequence is taken."""
         fields = dict(texts)
+        for name in sorted(fields.keys() - CapRequest.model_fields.keys()):
+            near = near_names(name, CapRequest.model_fields)
+            how = f'a text argument goes into the field arguments, as JSON ({{"{name}": …}}), and a file as a file part'
+            message = f"{name} is no field of this form: {how} (curl: -F {name}=@FILE)."
+            message += f" Near it: {', '.join(near)}." if near else ""
+            raise Refused(400, Code.UNKNOWN_ARGUMENT.name, message, name)
         for name in ("arguments", "timeout_s", "stream"):
             if name in fields:
                 fields[name] = parse_json(str(fields[name]).encode())

@@ -155,7 +155,10 @@ def test_a_packed_body_is_refused_for_what_it_is(server: Any) -> None:
 
 
 def test_a_form_is_not_taken_for_json(server: Any) -> None:
-    assert server.ask("POST", CHAT, GOOD, content_type="text/plain")[0] == 415
+    status, _, data = server.ask("POST", CHAT, GOOD, content_type="text/plain")
+    assert (status, "header Content-Type: application/json" in json.loads(data)["error"]["message"]) == (415, True)
+    status, _, data = server.ask("POST", "/v1/audio/transcriptions", GOOD, content_type="")
+    assert (status, "no header Content-Type" in json.loads(data)["error"]["message"]) == (415, True)
 
 
 @pytest.mark.parametrize(

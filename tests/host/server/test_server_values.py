@@ -195,6 +195,11 @@ def test_a_file_of_a_form_is_an_argument(server: Any) -> None:
     status, _, data = server.ask("POST", "/caps/call", body, content_type="multipart/form-data; boundary=x")
     assert status == 200
     assert json.loads(json.loads(data)["text"])["bytes"] == 3_000_000
+    text = body.replace(b'; filename="a"', b"")
+    status, _, data = server.ask("POST", "/caps/call", text, content_type="multipart/form-data; boundary=x")
+    told = json.loads(data)["error"]
+    assert (status, told["code"], told["param"]) == (400, "UNKNOWN_ARGUMENT", "data")
+    assert 'goes into the field arguments, as JSON ({"data": …}), and a file as a file part' in told["message"]
 
 
 def test_files_of_a_form_are_the_items_of_a_sequence_each_whole(server: Any) -> None:
