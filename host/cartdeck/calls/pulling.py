@@ -79,7 +79,8 @@ class Source:
         """From then on the thread hands over each item as it comes; infinite while it has not begun."""
 
     async def next_items(self) -> tuple[list[Any], bool]:
-        """The next items, at least one, and whether that was all. Raises what the iterator raises, whatever it is."""
+        """The next items, and whether that was all; now and then none, where those that came were handed over before.
+        Raises what the iterator raises, whatever it is, and RuntimeError where the machine gives no thread."""
         loop = asyncio.get_running_loop()
         answer = self._answer
         if answer is None:
